@@ -38,7 +38,7 @@ VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network|floor)"
 	@echo "make regions three regions on this machine, and what a limit means in them"
-	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080"
+	@echo "make run     serve examples/rules on gRPC 8081 and HTTP 8080; what it decided is in data/"
 	@echo "make test    lint and all tests (promtool and Chromium come with apt)"
 	@echo "make test-compiled  all tests on the compiled build (a C compiler; many minutes)"
 	@echo "make unit    the tests of single parts, for the loop of edit and run: under a minute, with Python alone"
@@ -62,7 +62,7 @@ help:
 	@echo "make clean   remove everything that these targets made"
 
 run: $(SERVE_STAMP)
-	$(BIN)/headgate serve --rules examples/rules
+	@$(BIN)/headgate serve --rules examples/rules --data-dir data --decision-log-values true --decision-log-allowances 1
 
 demo: $(TEST_STAMP)
 	$(BIN)/python examples/envoy/demo.py $(VARIANT)
@@ -172,6 +172,7 @@ bench-compiled: $(COMPILED_STAMP)
 	$(BIN)/python benchmarks/compiled.py $(COMPILED)
 
 verify: $(TEST_STAMP) $(VALKEY)
+	$(BIN)/python -m tests.support.envoy_gateway
 	$(BIN)/pytest tests -m long
 	$(MAKE) --no-print-directory test-compiled LONG=1
 	$(MAKE) --no-print-directory conformance REDIS=$(VALKEY)
@@ -195,7 +196,8 @@ protos: $(TEST_STAMP)
 docs: $(TEST_STAMP)
 	$(BIN)/python requirements/version.py
 	$(BIN)/python -m headgate.config.document > docs/configuration.md
-	$(BIN)/python -m headgate.rules.schema > docs/rules.schema.json
+	$(BIN)/python -m headgate.rules.schema rules > docs/rules.schema.json
+	$(BIN)/python -m headgate.rules.schema overlay > docs/overlay.schema.json
 	$(BIN)/python -m tests.support.metrics_page > docs/metrics.md
 	$(BIN)/python -m tests.support.classes_page > docs/classes.md
 	$(BIN)/python -m tests.support.record_fields docs/explain.md
@@ -284,6 +286,6 @@ $(BROWSER):
 	DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends chromium > /dev/null
 
 clean:
-	rm -rf $(VENV) build dist .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist data .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	rm -rf *.egg-info client/*.egg-info server/*.egg-info client/build

@@ -13,11 +13,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
+from headgate_client.wire.headgate.v1.limits_pb2 import ReserveRequest
+
 from benchmarks import load
 from benchmarks.load import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, frame
 from benchmarks.processes import METHOD
 from benchmarks.traffic import request
 
+RESERVE = "/headgate.v1.Limits/Reserve"
 ONE = request(("user", "alice"))
 ATTACKER = "127.0.0.2"
 SIX_ADDRESSES = [f"127.0.1.{number}" for number in range(1, 7)]
@@ -27,6 +31,8 @@ TIMEOUT_S = 2.0
 PADDED = 0x8
 SMALL_FRAMES = 4_000
 """Small frames that are sent at once."""
+NUMBER = b"000000000"
+"""Stands for the number of a call in the values of a flood."""
 
 Pause = Callable[[], None]
 """Keeps an attack to its rate: returns when the next call, connection or burst is due."""
@@ -202,6 +208,26 @@ def pings(grpc: str, _http: str, pause: Pause) -> None:
                 attacker.send(frame(PING, 0, 0, b"pingping") * 10)
 
 
+def flood(grpc: str, _http: str, _pause: Pause) -> None:
+    """Calls with 32 new keys each, as many as may be under way on twenty connections, as fast as they are answered."""
+    some = request(*[("user", f"flood-{NUMBER.decode()}-{index}") for index in range(32)])
+    payloads = (some.replace(NUMBER, b"%09d" % number) for number in itertools.count())
+    while True:
+        with contextlib.suppress(OSError):
+            load.run(grpc, METHOD, payloads, connections=20, streams=STREAMS, source=ATTACKER)
+
+
+def _calling_again(method: str, payload: bytes) -> Attack:
+    """The same call of another method, as many as may be under way on twenty connections, as fast as it is answered."""
+
+    def attack(grpc: str, _http: str, _pause: Pause) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                load.run(grpc, method, itertools.repeat(payload), connections=20, streams=STREAMS, source=ATTACKER)
+
+    return attack
+
+
 def paced(per_s: float) -> Pause:
     """A function that lets nobody pass more often than that."""
     due = time.monotonic()
@@ -216,6 +242,7 @@ def paced(per_s: float) -> Pause:
 
 
 _BOMB = message(gzip.compress(b"\0" * 60_000_000, 9), compressed=True)
+_ESTIMATE = ReserveRequest(request=RateLimitRequest.FromString(ONE), ttl_ms=1_000).SerializeToString()
 _NO_WINDOW = struct.pack(">HI", 4, 0)
 _numbers = itertools.count()
 
@@ -250,6 +277,12 @@ ATTACKS: dict[str, Attack] = {
     "new keys": _with_calls(_unique(10), end=True),
     "new keys of 50 KB": _with_calls(_unique(50_000), end=True),
     "requests of 32 new keys": _with_calls(_wide, end=True),
+    "flood of new keys": flood,
+    "flood of new keys, Redis": flood,
+    "flood of reservations": _calling_again(RESERVE, _ESTIMATE),
+    "flood of unknown methods": _calling_again("/nobody.Knows/It", b""),
 }
 OVER_TLS = {"half TLS handshakes"}
 """Attacks on a server with TLS, whose honest callers speak it too."""
+OVER_REDIS = {"flood of new keys, Redis"}
+"""Attacks on a server with a Redis of its own, where all others keep their counts in memory."""

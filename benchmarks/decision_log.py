@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headgate.decision_log.batch import DecisionBatch
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain
+from headgate.decision_log.explain.explanation import explain
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.schema import CODES, STORED, Event, Flag, LimitTerms, NodeRun, Rule

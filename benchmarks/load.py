@@ -67,14 +67,24 @@ OnAnswer = Callable[[int, bytes | None], None]
 class Connection:
     """One connection: calls go out when told to, answers come in as they are received."""
 
-    def __init__(self, address: str, path: str, tls: ssl.SSLContext | None = None, token: str | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        path: str,
+        tls: ssl.SSLContext | None = None,
+        token: str | None = None,
+        source: str = "",
+    ) -> None:
+        """`source`: the address that it comes from; empty: any."""
         if address.startswith("unix:"):
             self.socket = socket.socket(socket.AF_UNIX)
             self.socket.settimeout(STALLED_S)
             self.socket.connect(address.removeprefix("unix:"))
         else:
             host, _, port = address.rpartition(":")
-            self.socket = socket.create_connection((host, int(port)), timeout=STALLED_S)
+            self.socket = socket.create_connection(
+                (host, int(port)), STALLED_S, source_address=(source, 0) if source else None
+            )
             self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
@@ -162,6 +172,7 @@ def run(
     streams: int = 16,
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
+    source: str = "",
 ) -> Outcome:
     """Call `path` once with each payload, as fast as it is answered; returns when all are."""
     outcome = Outcome()
@@ -169,7 +180,7 @@ def run(
     numbered = enumerate(payloads)
     began = time.monotonic()
     with selectors.DefaultSelector() as selector:
-        opened = [Connection(address, path, tls, token) for _ in range(connections)]
+        opened = [Connection(address, path, tls, token, source) for _ in range(connections)]
         for connection in opened:
             _fill(connection, numbered, streams)
             selector.register(connection.socket, selectors.EVENT_READ, connection)

@@ -1,9 +1,10 @@
 """What a node adds to the transport: CPU of handler and engine per decision, in one process, over a real Redis.
 
-    python benchmarks/node.py [KIND ...] [--calls N] [--profile]
+    python benchmarks/node.py [KIND ...] [--calls N] [--profile] [--request-metadata]
 
 128 requests under way, as in cost.py, without sockets to callers: what is left is what this repository's code costs,
-so a change of it is seen at once, and `--profile` says where it goes.
+so a change of it is seen at once, and `--profile` says where it goes. Kinds are those of traffic.py, with its
+GATEWAY_KINDS if they are named.
 """
 
 import argparse
@@ -81,8 +82,13 @@ async def drive(handler: RateLimitHandler, payloads: Iterator[bytes]) -> int:
     return waited
 
 
-async def measure(kind: str, rules: Any, url: str, calls: int, profile: cProfile.Profile | None) -> str:
-    make = traffic.KINDS[kind]()
+KINDS = {**traffic.KINDS, **traffic.GATEWAY_KINDS}
+
+
+async def measure(
+    kind: str, rules: Any, url: str, calls: int, profile: cProfile.Profile | None, settings: AnswerSettings
+) -> str:
+    make = KINDS[kind]()
     ready = [iter(list(make(calls * (4 if round_ == 0 else 1)))) for round_ in range(ROUNDS + 1)]
     clock = SystemClock()
     logger = structlog.wrap_logger(None, processors=[_drop])
@@ -95,7 +101,7 @@ async def measure(kind: str, rules: Any, url: str, calls: int, profile: cProfile
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 1_000_000, 1_000_000)  # as runtime/garbage.py does
-    handler = RateLimitHandler(rules=lambda: rules, engine=node, random=chance, settings=AnswerSettings())
+    handler = RateLimitHandler(rules=lambda: rules, engine=node, random=chance, settings=settings)
     await drive(handler, ready[0])
     costs, waits = [], 0
     for payloads in ready[1:]:
@@ -109,7 +115,7 @@ async def measure(kind: str, rules: Any, url: str, calls: int, profile: cProfile
             profile.disable()
         costs.append(took_ns / calls / 1000 * SPIN_NS / ((reference + spin_ns()) / 2))
     await node.stop(1.0)
-    return f"{kind:<10}{min(costs):>8.1f}{statistics.median(costs):>8.1f}{100 * waits / calls / ROUNDS:>8.1f}%"
+    return f"{kind:<12}{min(costs):>8.1f}{statistics.median(costs):>8.1f}{100 * waits / calls / ROUNDS:>8.1f}%"
 
 
 def _drop(_logger: Any, _name: str, _event: Any) -> NoReturn:
@@ -121,14 +127,17 @@ def main() -> None:
     parser.add_argument("kinds", nargs="*", default=list(traffic.KINDS))
     parser.add_argument("--calls", type=int, default=3_000, help="per kind and round (%(default)s)")
     parser.add_argument("--profile", action="store_true", help="print where the time goes")
+    parser.add_argument("--request-metadata", action="store_true", help="tell each request back in its answer")
     arguments = parser.parse_args()
     profile = cProfile.Profile() if arguments.profile else None
     with tempfile.TemporaryDirectory() as directory, RedisServer() as redis:
-        Path(directory, "bench.yaml").write_text(traffic.RULES)
+        for name, text in (("bench", traffic.RULES), ("eg", traffic.GATEWAY_RULES), ("three", traffic.THREE_RULES)):
+            Path(directory, f"{name}.yaml").write_text(text)
         rules = load_directory(Path(directory))
-        print(f"{'':<10}{'least µs':>8}{'median':>8}{'waited':>9}")
+        settings = AnswerSettings(request_metadata=arguments.request_metadata)
+        print(f"{'':<12}{'least µs':>8}{'median':>8}{'waited':>9}")
         for kind in arguments.kinds or list(traffic.KINDS):
-            print(asyncio.run(measure(kind, rules, redis.url, arguments.calls, profile)))
+            print(asyncio.run(measure(kind, rules, redis.url, arguments.calls, profile, settings)))
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(45)
 

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
@@ -91,17 +91,72 @@ descriptors:
 """
 
 
+def _steps(*steps: tuple[str, str], domain: str = "bench") -> bytes:
+    """A request with one descriptor of these entries."""
+    entries = [RateLimitDescriptor.Entry(key=key, value=value) for key, value in steps]
+    return RateLimitRequest(domain=domain, descriptors=[RateLimitDescriptor(entries=entries)]).SerializeToString()
+
+
 def nested() -> Traffic:
     """Three levels, two of them wildcards; a thousand users."""
-    payloads = []
-    for number in range(WARM_KEYS):
-        message = RateLimitRequest(domain="bench")
-        steps = (("tenant", f"acme-{number % 7}"), ("path", f"/api/{number % 13}"), ("user", f"warm-{number}"))
-        message.descriptors.append(
-            RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value) for key, value in steps])
-        )
-        payloads.append(message.SerializeToString())
-    return _cycling(payloads)
+    return _cycling(
+        [
+            _steps(("tenant", f"acme-{n % 7}"), ("path", f"/api/{n % 13}"), ("user", f"warm-{n}"))
+            for n in range(WARM_KEYS)
+        ]
+    )
+
+
+ROUTE = "httproute/default/shop/rule/0/match/0/*"
+GATEWAY_RULES = f"""
+domain: default/eg/http
+descriptors:
+  - key: {ROUTE}
+    value: {ROUTE}
+    descriptors:
+      - key: masked_remote_address
+        value: 10.0.0.0/8
+        descriptors:
+          - key: remote_address
+            rate_limit: {{unit: hour, requests_per_unit: 4000000000}}
+"""
+"""A limit of Envoy Gateway's for each address of a network, on a route without a host name."""
+THREE_RULES = """
+domain: three
+descriptors:
+  - key: path
+    value: shop
+    descriptors:
+      - key: network
+        value: inner
+        descriptors:
+          - key: user
+            rate_limit: {unit: hour, requests_per_unit: 4000000000}
+"""
+"""The same with plain keys."""
+
+
+def gateway(numbers: Iterable[int]) -> Iterator[bytes]:
+    """Requests as Envoy Gateway has Envoy make them."""
+    for n in numbers:
+        address = f"10.{n >> 16 & 255}.{n >> 8 & 255}.{n & 255}"
+        steps = ((ROUTE, ROUTE), ("masked_remote_address", "10.0.0.0/8"), ("remote_address", address))
+        yield _steps(*steps, domain="default/eg/http")
+
+
+def three(numbers: Iterable[int]) -> Iterator[bytes]:
+    """As many entries, with plain keys."""
+    for n in numbers:
+        yield _steps(("path", "shop"), ("network", "inner"), ("user", f"new-{n:09}"), domain="three")
+
+
+def _kept(make: Callable[[Iterable[int]], Iterator[bytes]]) -> Traffic:
+    return _cycling(list(make(range(WARM_KEYS))))
+
+
+def _unseen(make: Callable[[Iterable[int]], Iterator[bytes]]) -> Traffic:
+    numbers = itertools.count()
+    return lambda count: iter(list(make(itertools.islice(numbers, count))))
 
 
 def many_rules(count: int) -> str:
@@ -117,3 +172,11 @@ KINDS: dict[str, Callable[[], Traffic]] = {
     "new": new,
     "zipf": zipf,
 }
+
+GATEWAY_KINDS: dict[str, Callable[[], Traffic]] = {
+    "three": lambda: _kept(three),
+    "gateway": lambda: _kept(gateway),
+    "three-new": lambda: _unseen(three),
+    "gateway-new": lambda: _unseen(gateway),
+}
+"""Envoy Gateway's descriptors, and as many entries with plain keys: seen before, and never seen."""

@@ -3,7 +3,8 @@
 - charts/headgate/README.md, from values.yaml: every value with the comment above it (`# -- …`) and its default.
 - charts/headgate/values.schema.json: the shape of values.yaml, with `RULES` for what its defaults can't say, and
   `config` from the table of settings, so that a mistake in either is refused with the key's name before anything runs.
-- charts/headgate/files/alerts.yaml and dashboard.json, which are those of examples/prometheus and examples/grafana.
+- charts/headgate/files/alerts.yaml, dashboard.json and the schemas of rules and overlays, which are those of
+  examples/prometheus, examples/grafana and docs.
 """
 
 import json
@@ -16,13 +17,14 @@ from typing import Any
 import yaml
 from headgate.config.kinds import Boolean, Choice, ListOf, Number, SettingKind, Text, Whole
 from headgate.config.settings import SETTINGS
-from headgate.rules.schema import rules_schema
+from headgate.rules.schema import overlay_schema, rules_schema
 
 CHART = Path(__file__).parent / "headgate"
 EXAMPLES = Path(__file__).parents[1] / "examples"
 COPIED = {
     "alerts.yaml": EXAMPLES / "prometheus" / "alerts.yaml",
     "dashboard.json": EXAMPLES / "grafana" / "headgate.json",
+    **{name: EXAMPLES.parent / "docs" / name for name in ("rules.schema.json", "overlay.schema.json")},
 }
 """A chart can't read outside of itself."""
 
@@ -35,7 +37,7 @@ SET_BY_THE_CHART = frozenset(
         *("exchange_tls_key", "exchange_tls_ca", "exchange_token_file", "exchange_insecure", "exchange_inside"),
         *("tls_cert", "tls_key", "tls_client_ca", "tls_client_san", "token_file", "trusted_network"),
         *("max_connection_age_s", "node_id", "admin_grpc", "admin_token_file", "admin_tls_cert", "admin_tls_key"),
-        *("admin_tls_client_ca", "admin_tls_client_san"),
+        *("admin_tls_client_ca", "admin_tls_client_san", "rules_overlay"),
     )
 )
 """Settings that have values of their own: in `config` they would be overruled by a flag, silently."""
@@ -44,6 +46,7 @@ NAME = "^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$"
 OBJECT_NAME = "^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$"
 OPTIONAL_NAME = f"^$|{OBJECT_NAME}"
 RULES_FILE = "rules_file"
+OVERLAY_FILE = "overlay_file"
 KEY = "^[A-Za-z0-9._-]{1,253}$"
 ORIGIN = "^(memory://|rediss?(\\+cluster|\\+sentinel)?://[^/]+.*)$"
 PORT = {"type": "integer", "minimum": 1024, "maximum": 65535}
@@ -77,27 +80,38 @@ def whole(low: int, high: int) -> Schema:
     return {"type": "integer", "minimum": low, "maximum": high}
 
 
+def files_by_name(definition: str) -> Schema:
+    """Files that become a ConfigMap, each as a mapping or as text."""
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*\\.ya?ml$"},
+        "additionalProperties": {
+            "type": ["object", "string"],
+            "if": {"type": "object"},
+            "then": {"$ref": f"#/definitions/{definition}"},
+        },
+    }
+
+
+NETWORKS: Schema = {"type": "array", "items": text("^[0-9a-fA-F.:]+(/[0-9]{1,3})?$", "a network such as 10.0.0.0/8")}
+LOAD_BALANCER_CLASS = text("^$|^[A-Za-z0-9./_-]+$")
+
 RULES: Mapping[str, Schema] = {
-    "kind": one_of("Deployment", "DaemonSet", "Sidecar"),
+    "kind": one_of("Deployment", "StatefulSet", "DaemonSet", "Sidecar"),
     "replicas": whole(0, 1000),
     "nameOverride": text("^$|^[a-z0-9]([a-z0-9-]*[a-z0-9])?$"),
     "fullnameOverride": text("^$|^[a-z]([a-z0-9-]*[a-z0-9])?$"),
     "commonLabels": STRINGS,
+    "commonAnnotations": STRINGS,
+    "workloadAnnotations": STRINGS,
     "image.repository": text("^[^\\s:@]+(:[0-9]+/[^\\s:@]+)?$"),
     "image.digest": text("^$|^sha256:[0-9a-f]{64}$", "sha256: and 64 digits of 0-9a-f"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": OBJECTS,
     "rulesFrom": text("^$|^xds://[^/]+:[0-9]+$", "empty, or `xds://host:port`"),
     "region": text(NAME, "letters, digits, `-`, `_` and `.`, a letter or digit first, at most 63"),
-    "rules": {
-        "type": "object",
-        "propertyNames": {"pattern": "^[A-Za-z0-9][A-Za-z0-9._-]*\\.ya?ml$"},
-        "additionalProperties": {
-            "type": ["object", "string"],
-            "if": {"type": "object"},
-            "then": {"$ref": f"#/definitions/{RULES_FILE}"},
-        },
-    },
+    "rules": files_by_name(RULES_FILE),
+    "rulesOverlay": files_by_name(OVERLAY_FILE),
     "existingConfigMaps": {
         "type": "array",
         "items": {
@@ -135,7 +149,7 @@ RULES: Mapping[str, Schema] = {
     "workers": whole(1, 1024),
     "drainSeconds": whole(5, 3600),
     "maxConnectionAgeSeconds": whole(1, 2_592_000),
-    "trustedNetworks": {"type": "array", "items": text("^[0-9a-fA-F.:]+(/[0-9]{1,3})?$")},
+    "trustedNetworks": NETWORKS,
     "ports.grpc": PORT,
     "ports.http": PORT,
     "ports.admin": PORT,
@@ -162,16 +176,23 @@ RULES: Mapping[str, Schema] = {
     "exchange.tokens.existingSecret.key": text(KEY),
     "exchange.service.type": one_of("LoadBalancer", "NodePort", "ClusterIP"),
     "exchange.service.annotations": STRINGS,
-    "exchange.service.loadBalancerSourceRanges": TEXTS,
+    "exchange.service.loadBalancerClass": LOAD_BALANCER_CLASS,
+    "exchange.service.loadBalancerSourceRanges": NETWORKS,
+    "exchange.service.externalTrafficPolicy": one_of("", "Cluster", "Local"),
     "service.type": one_of("ClusterIP", "NodePort", "LoadBalancer"),
     "service.annotations": STRINGS,
+    "service.loadBalancerClass": LOAD_BALANCER_CLASS,
+    "service.loadBalancerSourceRanges": NETWORKS,
+    "service.externalTrafficPolicy": one_of("", "Cluster", "Local"),
     "service.trafficDistribution": one_of("", "PreferClose", "PreferSameZone", "PreferSameNode"),
     "service.internalTrafficPolicy": one_of("", "Cluster", "Local"),
     "autoscaling.minReplicas": whole(1, 1000),
     "autoscaling.maxReplicas": whole(1, 1000),
     "autoscaling.targetCPUUtilizationPercentage": whole(1, 100),
+    "autoscaling.metrics": OBJECTS,
     "autoscaling.behavior": FREE,
     "podDisruptionBudget.maxUnavailable": {"type": ["integer", "string"], "minimum": 0, "pattern": "^[0-9]{1,3}%$"},
+    "podDisruptionBudget.minAvailable": {"type": ["integer", "string"], "minimum": 0, "pattern": "^$|^[0-9]{1,3}%$"},
     "resources": {
         "type": "object",
         "additionalProperties": False,
@@ -179,6 +200,16 @@ RULES: Mapping[str, Schema] = {
         "properties": {"requests": FREE, "limits": FREE, "claims": {"type": "array"}},
     },
     "startupSeconds": whole(2, 3600),
+    "data.claim.size": text("^[1-9][0-9]*(Ki|Mi|Gi|Ti|k|M|G|T)$", "a size such as 2Gi"),
+    "data.claim.storageClassName": text(OPTIONAL_NAME),
+    "data.claim.accessModes": {
+        "type": "array",
+        "minItems": 1,
+        "items": one_of("ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"),
+    },
+    "data.claim.annotations": STRINGS,
+    "data.claim.whenDeleted": one_of("Retain", "Delete"),
+    "data.claim.whenScaled": one_of("Retain", "Delete"),
     "data.volume": {"type": "object", "minProperties": 1, "maxProperties": 1},
     "serviceAccount.name": text(OPTIONAL_NAME),
     "serviceAccount.annotations": STRINGS,
@@ -192,6 +223,9 @@ RULES: Mapping[str, Schema] = {
     "topologySpread.topologyKeys": TEXTS,
     "topologySpread.maxSkew": whole(1, 100),
     "topologySpread.whenUnsatisfiable": one_of("ScheduleAnyway", "DoNotSchedule"),
+    "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "dnsConfig": FREE,
+    "revisionHistoryLimit": whole(0, 1000),
     "extraEnv": {
         "type": "array",
         "items": {
@@ -206,13 +240,18 @@ RULES: Mapping[str, Schema] = {
     "extraVolumes": OBJECTS,
     "extraVolumeMounts": OBJECTS,
     "extraContainers": OBJECTS,
+    "extraInitContainers": OBJECTS,
     "networkPolicy.callers": OBJECTS,
     "networkPolicy.operators": OBJECTS,
     "networkPolicy.redis": OBJECTS,
-    "networkPolicy.redisPorts": {"type": "array", "items": whole(1, 65535), "minItems": 1},
+    "networkPolicy.redisPorts": {"type": "array", "items": whole(1, 65535)},
     "networkPolicy.extraEgress": OBJECTS,
     "serviceMonitor.labels": STRINGS,
     "serviceMonitor.interval": text("^[0-9]+(ms|s|m|h)$"),
+    "serviceMonitor.scrapeTimeout": text("^$|^[0-9]+(ms|s|m|h)$"),
+    "serviceMonitor.namespace": text(OPTIONAL_NAME),
+    "serviceMonitor.relabelings": OBJECTS,
+    "serviceMonitor.metricRelabelings": OBJECTS,
     "prometheusRule.labels": STRINGS,
     "grafanaDashboard.labels": STRINGS,
     "istio.workloadLabels": STRINGS,
@@ -275,17 +314,17 @@ def schema_of(path: str, value: Any) -> Schema:
     raise SystemExit(f"charts/generate.py: RULES needs a line for {path}")
 
 
-def rules_definitions() -> Schema:
-    """The grammar of rules, for `rules`: a mistake in them is refused before anything is installed, too."""
-    grammar = json.loads(json.dumps(rules_schema()).replace("#/$defs/", "#/definitions/"))
+def definitions(name: str, schema: Schema) -> Schema:
+    """The grammar of a file that is a value: a mistake in it is refused before anything is installed, too."""
+    grammar = json.loads(json.dumps(schema).replace("#/$defs/", "#/definitions/"))
     parts: Schema = grammar.pop("$defs")
-    return {RULES_FILE: {key: value for key, value in grammar.items() if not key.startswith("$")}, **parts}
+    return {name: {key: value for key, value in grammar.items() if not key.startswith("$")}, **parts}
 
 
 def values_schema(values: Mapping[str, Any]) -> str:
     root = schema_of("", dict(values))
     root["properties"]["global"] = FREE  # Helm's own, for charts that have this one inside
-    root["definitions"] = rules_definitions()
+    root["definitions"] = definitions(RULES_FILE, rules_schema()) | definitions(OVERLAY_FILE, overlay_schema())
     return json.dumps({"$schema": "http://json-schema.org/draft-07/schema#", **root}, indent=2) + "\n"
 
 

@@ -26,13 +26,15 @@ def outputs() -> Iterator[tuple[Path, str]]:
     """Every file that says it, and what belongs into it."""
     major, minor, patch = version()
     said = f"{major}.{minor}.{patch}"
-    # The server takes any client of its own series: what they say to each other changes with the second number.
-    wanted = f"headgate-client>={major}.{minor}.0,<{major}.{minor + 1}"
+    # The server takes any client of its own series, and the client's `local` any such server: what they say to each
+    # other changes with the second number.
+    series = f">={major}.{minor}.0,<{major}.{minor + 1}"
     for name, pattern, text in (
         ("client/headgate_client/__init__.py", f'^__version__ = "{NUMBER}"$', f'__version__ = "{said}"'),
         ("charts/headgate/Chart.yaml", f"^version: {NUMBER}$", f"version: {said}"),
         ("charts/headgate/Chart.yaml", f'^appVersion: "{NUMBER}"$', f'appVersion: "{said}"'),
-        ("pyproject.toml", r"headgate-client>=[\d.]+,<[\d.]+", wanted),
+        ("pyproject.toml", r"headgate-client>=[\d.]+,<[\d.]+", f"headgate-client{series}"),
+        ("client/pyproject.toml", r"headgate>=[\d.]+,<[\d.]+", f"headgate{series}"),
         (".pre-commit-hooks.yaml", f"rev: v{NUMBER}$", f"rev: v{said}"),
     ):
         path = ROOT / name

@@ -14,20 +14,20 @@ import weakref
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import grpc
 import grpc.aio
 
-from headgate_client import telling
-from headgate_client.arguments import Descriptors, OnError
+from headgate_client import extras, telling
+from headgate_client.arguments import Descriptors, OnError, Rules
 from headgate_client.backoff import CLOSED, CLOSED_MESSAGE, Backoff
 from headgate_client.channel import Address, Tls, Token
 from headgate_client.clock import Clock
 from headgate_client.core import CONNECT_TIMEOUT_S, KEEP_DENIALS_S, TIMEOUT_S, Ask, Attempt, Core, Link
 from headgate_client.deadline import Lane
 from headgate_client.forks import settle
-from headgate_client.limits import AsyncLimited, Cost, Guarded, Key
+from headgate_client.limits import AsyncLimited, Cost, Guarded, Key, Rate
 from headgate_client.report import OnDegraded
 from headgate_client.reservations import (
     TTL_S,
@@ -93,6 +93,17 @@ class AsyncHeadgate:
         # Held until they are let go in so many words: gRPC's thread runs until its last channel is gone.
         self._loops: dict[asyncio.AbstractEventLoop, _Connections] = {}
         _clients.add(self)
+
+    @staticmethod
+    def local(rules: Rules | None = None, domain: str | None = None, **options: Any) -> "AsyncHeadgate":
+        """Decide in this process, without a server: for one process, and for tests.
+
+        `rules` are a file, a directory, or what rules files hold; without any, limits come with descriptors
+        (`limit("5/minute", …)`). `domain` may be left out where there is one. Options are the constructor's. Raises
+        ImportError where `headgate-client[local]` is not installed, and ValueError for rules that are wrong.
+        """
+        limiter: AsyncHeadgate = extras.local().LocalAsyncHeadgate(rules, domain, **options)
+        return limiter
 
     def __repr__(self) -> str:
         return f"<AsyncHeadgate {self._core.domain!r} at {', '.join(self._core.targets)}>"
@@ -201,7 +212,7 @@ class AsyncHeadgate:
         return AsyncReservation(await self._decide(ask, call), reserving.id, ask, self._settle)
 
     async def settle(self, reservation: str, actual: int) -> bool:
-        """Settle by its id, also one that another process made. Whether the server has it."""
+        """Settle by its id, also one that another process made. True if the server has it settled with that."""
         return await self._settle(reservation, check_actual(actual), self._core.settle_ask())
 
     async def _settle(self, reservation: str, actual: int, ask: Ask) -> bool:
@@ -240,6 +251,8 @@ class AsyncHeadgate:
 
     def limit(
         self,
+        rate: Rate | Key | None = None,
+        /,
         key: Key | None = None,
         *,
         cost: Cost = 1,
@@ -250,9 +263,10 @@ class AsyncHeadgate:
         """A decorator and a context manager: what it guards is done within its limits, or RateLimited is raised.
 
         `key` is a descriptor, a list of them, or a function that makes one of the arguments of the decorated function;
-        None from it is an exemption. `cost` may be such a function too. `wait` seconds are waited for room.
+        None from it is an exemption. `cost` may be such a function too. `wait` seconds are waited for room. A `rate`
+        such as `5/minute` before it goes along with each descriptor; what holds then is up to the server.
         """
-        return AsyncLimited(self, Guarded(key, entries, cost, wait, on_error))
+        return AsyncLimited(self, Guarded.of(rate, key, entries, cost, wait, on_error))
 
     @property
     def counters(self) -> Mapping[str, int]:
@@ -268,6 +282,12 @@ class AsyncHeadgate:
     def unsettled(self) -> int:
         """Settlements and refunds that the server was not told: what was charged stands."""
         return self._core.report.unsettled_so_far
+
+    @property
+    def no_rule(self) -> int:
+        """Calls that no rule applied to, by what the server says: a typo in the domain or in a key leaves them
+        unlimited."""
+        return self._core.report.unlimited_so_far
 
     @property
     def denials_dropped(self) -> int:

@@ -6,15 +6,20 @@ which does not say whose it was.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Final, Literal, get_args
 
+from headgate_client.rates import check_rate
 from headgate_client.values import Descriptor, Entries
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
 
 OnError = Literal["open", "closed", "raise"]
 """Without a decision of the server: allow, deny, or raise RateLimitError."""
 Descriptors = Sequence[Descriptor | Entries]
-"""A list: each a mapping, a list of pairs, or a `Descriptor` with a cost of its own."""
+"""A list: each a mapping, a list of pairs, or a `Descriptor` with a cost or a limit of its own."""
+Rules = str | PathLike[str] | Mapping[str, Any] | Sequence[Mapping[str, Any]]
+"""A file or a directory of rules; or what such files hold, one mapping for each."""
 MAX_COST: Final = 2**32 - 1
 """What the wire can hold."""
 
@@ -32,6 +37,9 @@ def request_of(domain: str, descriptors: Descriptors | None, entries: Mapping[st
         if hits is not None:
             check_cost(f"{where}.hits", hits)
             message.hits_addend.value = hits
+        if descriptor.limit is not None:
+            requests, unit = check_rate(f"{where}.limit" if where else "limit", descriptor.limit)
+            message.limit.CopyFrom(RateLimitDescriptor.RateLimitOverride(requests_per_unit=requests, unit=unit))
     return request.SerializeToString()
 
 

@@ -228,6 +228,8 @@ class Core:
         if not decision.allowed and not message.HasField("quota"):
             self.denials.keep(ask.request, decision, self.clock.now_s())
         self.report.decided(decision)
+        if decision.no_rule:
+            self.report.unlimited(ask.request, decision)
         return decision
 
     def _with_hint(self, error: RateLimitError) -> RateLimitError:

@@ -17,6 +17,7 @@ from headgate_client.arguments import (
     check_seconds,
     request_of,
 )
+from headgate_client.rates import check_rate
 from headgate_client.values import Code, Decision, Descriptor, RateLimited
 
 P = ParamSpec("P")
@@ -26,6 +27,8 @@ Given = Mapping[str, Any] | Descriptors
 """One descriptor as a mapping, or a list of descriptors. Values that are no text become text: `{"user": 42}`."""
 Key = Given | Callable[..., Given | None]
 Cost = int | Callable[..., int]
+Rate = str
+"""A limit in place: `5/minute`."""
 
 EXEMPT = Decision(Code.OK)
 """The decision of who is exempt: nobody was asked."""
@@ -96,14 +99,27 @@ class AsyncChecks(Protocol):
 class Guarded:
     """What is limited, and how."""
 
+    rate: Rate | None
+    """The limit of every descriptor that has none of its own."""
     key: Key | None
     entries: Mapping[str, str]
     cost: Cost
     wait_s: float | None
     on_error: OnError | None
 
+    @classmethod
+    def of(cls, first: Rate | Key | None, key: Key | None, entries: Mapping[str, str], *how: Any) -> "Guarded":
+        """Take the first argument of `limit(…)` for a rate, if it is text, and else for the key."""
+        if isinstance(first, str) or first is None:
+            return cls(first, key, entries, *how)
+        if key is not None:
+            raise TypeError("key: is given twice")
+        return cls(None, first, entries, *how)
+
     def __post_init__(self) -> None:
         """What is wrong is said where it is written, and not at the first call."""
+        if self.rate is not None:
+            check_rate("limit", self.rate)
         if (self.key is None) == (not self.entries):
             raise TypeError("key: give a descriptor, a list of them or a function; or keywords that form one")
         if not callable(self.cost):
@@ -122,8 +138,18 @@ class Guarded:
         """For a call with these arguments; None when it is exempt."""
         given = self.key(*args, **kwargs) if callable(self.key) else self.key
         if self.key is None:
-            return [self.entries]
-        return None if given is None else as_descriptors(given)
+            return self._rated([self.entries])
+        return None if given is None else self._rated(as_descriptors(given))
+
+    def _rated(self, descriptors: Descriptors) -> Descriptors:
+        if self.rate is None or isinstance(descriptors, str) or not isinstance(descriptors, Sequence):
+            return descriptors
+        return [self._with_rate(one) for one in descriptors]
+
+    def _with_rate(self, one: Descriptor | Any) -> Descriptor:
+        if not isinstance(one, Descriptor):
+            return Descriptor(one, limit=self.rate)
+        return one if one.limit is not None else replace(one, limit=self.rate)
 
     def cost_of(self, *args: Any, **kwargs: Any) -> int:
         return self.cost(*args, **kwargs) if callable(self.cost) else self.cost

@@ -11,12 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from headgate_client.clock import Clock
+from headgate_client.unmet import Unmet
 from headgate_client.values import Decision, RateLimitError
+from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 
 logger = logging.getLogger("headgate_client")
 
 LOG_EVERY_S: Final = 10.0
 """A dead server must not fill the log of a service that makes thousands of calls in a second."""
+
+MOST_SHAPES: Final = 100
+"""Kinds of calls without a rule that are named in the log, each once."""
 
 ALLOWED: Final = "allowed"
 DENIED: Final = "denied"
@@ -45,6 +50,9 @@ class Report:
         self._say_again_at_s = float("-inf")
         self._unsettled = 0
         self._say_unsettled_at_s = float("-inf")
+        self._unlimited = 0
+        self._said_unlimited: set[str] = set()
+        self._look_at_unlimited_s = float("-inf")
 
     @property
     def outcomes(self) -> Mapping[str, int]:
@@ -105,6 +113,27 @@ class Report:
             so_far = self._unsettled
         logger.warning("%s was not told %s: %s (%d so far)", self._name, what, error, so_far)
 
+    def unlimited(self, request: bytes, decision: Decision) -> None:
+        """Count a call that no rule applied to. The log names each kind of them once, at most one in ten seconds: a
+        domain that the server does not have, or the keys of the descriptors."""
+        with self._lock:
+            self._unlimited += 1
+            now_s = self._clock.now_s()
+            if now_s < self._look_at_unlimited_s or len(self._said_unlimited) >= MOST_SHAPES:
+                return
+            self._look_at_unlimited_s = now_s + LOG_EVERY_S
+            what = _without_rule(rls_pb2.RateLimitRequest.FromString(request), decision)
+            if what in self._said_unlimited:
+                return
+            self._said_unlimited.add(what)
+        logger.warning("%s %s: such calls are not limited", self._name, what)
+
+    @property
+    def unlimited_so_far(self) -> int:
+        """Calls that no rule applied to."""
+        with self._lock:
+            return self._unlimited
+
     @property
     def unsettled_so_far(self) -> int:
         """Settlements and refunds that failed."""
@@ -119,3 +148,11 @@ class Report:
             self._on_degraded(decision)
         except Exception:
             logger.exception("on_degraded failed")
+
+
+def _without_rule(request: rls_pb2.RateLimitRequest, decision: Decision) -> str:
+    """What is missing: the domain, or a rule for these keys."""
+    if any(status.unmet is Unmet.NO_DOMAIN for status in decision.statuses):
+        return f"has no rules for domain {request.domain!r}"
+    shapes = [">".join(entry.key for entry in descriptor.entries) for descriptor in request.descriptors]
+    return f"has no rule of domain {request.domain!r} for descriptors of {', '.join(map(repr, dict.fromkeys(shapes)))}"

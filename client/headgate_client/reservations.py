@@ -87,8 +87,27 @@ class _Held:
         self._settle = settle
         self._sent = False
 
+    def __repr__(self) -> str:
+        """Say how it stands. The id is left out: who has it can settle."""
+        if self.decision.degraded:
+            state = f"not decided by the server ({self.decision.error})"
+        elif not self.decision:
+            state = f"denied, again in {self.decision.retry_after:.3f} s"
+        elif self._sent:
+            state = f"settled with {self.actual}"
+        else:
+            state = "open" if self.id else "admitted, nothing to settle"
+        return f"<{type(self).__name__} of {self._ask.cost}: {state}>"
+
     def __bool__(self) -> bool:
         return bool(self.decision)
+
+    def _told(self, actual: int, *, counts: bool) -> bool:
+        """Note what became of a settlement: one that was made before stands."""
+        if counts or not self._sent:
+            self.actual = actual
+        self._sent = self._sent or counts
+        return counts
 
     def _check(self) -> None:
         if not self.decision:
@@ -103,14 +122,12 @@ class Reservation(_Held):
     """An estimate that was charged, or denied. As a context manager it raises RateLimited when it was denied."""
 
     def settle(self, actual: int) -> bool:
-        """Say what it came to. Whether the server has it: True also where it was settled before, False where there was
-        nothing to settle: nothing was charged.
+        """Say what it came to. True if the server has it settled with that, also by an earlier call; False where
+        another amount was said before, which stands, where the server was not told, and where nothing was charged.
         """
-        self.actual = check_actual(actual)
-        if not self.id:
-            return False
-        self._sent = bool(self._settle(self.id, actual, self._ask))
-        return self._sent
+        check_actual(actual)
+        counts = bool(self.id) and bool(self._settle(self.id, actual, self._ask))
+        return self._told(actual, counts=counts)
 
     def __enter__(self) -> Self:
         self._check()
@@ -126,14 +143,12 @@ class AsyncReservation(_Held):
     """The same for asyncio, with `async with`."""
 
     async def settle(self, actual: int) -> bool:
-        """Say what it came to. Whether the server has it: True also where it was settled before, False where there was
-        nothing to settle: nothing was charged.
+        """Say what it came to. True if the server has it settled with that, also by an earlier call; False where
+        another amount was said before, which stands, where the server was not told, and where nothing was charged.
         """
-        self.actual = check_actual(actual)
-        if not self.id:
-            return False
-        self._sent = bool(await self._settle(self.id, actual, self._ask))
-        return self._sent
+        check_actual(actual)
+        counts = bool(self.id) and bool(await self._settle(self.id, actual, self._ask))
+        return self._told(actual, counts=counts)
 
     async def __aenter__(self) -> Self:
         self._check()

@@ -34,9 +34,12 @@ class Telling:
     answer: type[Message]
     gives_back: bool
     """Whether there may be room afterwards that was not there before."""
+    counts: Callable[[Any], bool] = lambda answer: True
+    """True of an answer by which this is what holds, and nothing that was said before."""
     tries: int = 1
     error: RateLimitError | None = None
     done: bool = False
+    counted: bool = False
 
     def take(self, attempt: Attempt | None) -> None:
         """What came of one try."""
@@ -48,21 +51,21 @@ class Telling:
             self.error = attempt.error
         else:
             try:
-                self.answer.FromString(attempt.response)
+                answer = self.answer.FromString(attempt.response)
             except DecodeError:
                 self.error = RateLimitError("INTERNAL", f"the answer is no {self.answer.__name__}")
             else:
-                self.error, self.done = None, True
+                self.error, self.done, self.counted = None, True, self.counts(answer)
 
     def finish(self) -> bool:
-        """Whether the server has it. Raises the error if `on_error` says so."""
-        if self.done and self.gives_back:
+        """Whether the server has it, and it counts. Raises the error if `on_error` says so."""
+        if self.counted and self.gives_back:
             self.core.denials.forget()
         if self.error is not None:
             self.core.report.untold(self.what, self.error)
             if self.ask.on_error == "raise":
                 raise self.error
-        return self.done
+        return self.counted
 
 
 def settlement(core: Core, reservation: str, actual: int, ask: Ask) -> Telling:
@@ -75,6 +78,7 @@ def settlement(core: Core, reservation: str, actual: int, ask: Ask) -> Telling:
         lambda link: link.settle,
         SettleResponse,
         gives_back=ask.cost is None or actual < ask.cost,
+        counts=lambda answer: bool(answer.actual == actual),
         tries=SETTLE_TRIES,
     )
 

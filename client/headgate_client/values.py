@@ -8,6 +8,7 @@ from typing import Final
 
 from google.protobuf.duration_pb2 import Duration
 
+from headgate_client.unmet import Unmet, nothing_applied, unmet_of
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 
 Entries = Mapping[str, str] | Sequence[tuple[str, str]]
@@ -27,6 +28,8 @@ class Descriptor:
 
     entries: Entries
     hits: int | None = None
+    limit: str | None = None
+    """A limit of its own, such as `5/minute`: what becomes of it is up to the server (`request_limits`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class DescriptorStatus:
     remaining: int
     reset_ms: int | None
     """Until the limit resets; on a denial, until the same call would be admitted."""
+    unmet: Unmet | None = None
+    """Why no limit applies, where none does and the server says it."""
 
     @property
     def allowed(self) -> bool:
@@ -92,6 +97,11 @@ class Decision:
     def degraded(self) -> bool:
         """The server did not decide: `on_error` did, and `error` says why."""
         return self.error is not None
+
+    @property
+    def no_rule(self) -> bool:
+        """No rule applied to any descriptor, so nothing limits such calls; False where the server does not say it."""
+        return nothing_applied([status.unmet for status in self.statuses])
 
     @property
     def limit(self) -> int | None:
@@ -222,6 +232,7 @@ def _status(status: rls_pb2.RateLimitResponse.DescriptorStatus) -> DescriptorSta
         limit=_limit(status.current_limit) if status.HasField("current_limit") else None,
         remaining=status.limit_remaining,
         reset_ms=_ms(status.duration_until_reset) if status.HasField("duration_until_reset") else None,
+        unmet=unmet_of(status),
     )
 
 

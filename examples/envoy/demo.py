@@ -13,8 +13,6 @@ import argparse
 import contextlib
 import http.client
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -22,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from processes import DemoFailed, child, free_ports, leave_on_signals, shown, status, wait_ready
+from processes import Child, DemoFailed, child, free_ports, leave_on_signals, shown, status, stay, these_or_free_ports
 
 HERE = Path(__file__).resolve().parent
 VARIANTS = ("tcp", "unix", "tls", "network", "floor")
@@ -73,15 +71,20 @@ def main() -> int:
     arguments = _parse()
     leave_on_signals()
     with tempfile.TemporaryDirectory(prefix="headgate-demo-") as directory:
-        demo = Demo(arguments.variant, Ports(*free_ports(5)) if arguments.free_ports else Ports(), Path(directory))
+        files = list(vars(Ports()).values())
+        ports = Ports(*(free_ports(len(files)) if arguments.free_ports else these_or_free_ports(files)))
+        demo = Demo(arguments.variant, ports, Path(directory))
         try:
-            with running(demo) as headgate:
+            with running(demo) as (headgate, envoy):
                 introduce(demo)
                 show_burst(demo)
+                headgate.check()
+                envoy.check()
                 if demo.variant == "floor":
                     show_floor(demo, headgate)
                 if arguments.stay:
-                    stay(demo)
+                    print(f"Both stay up until Ctrl-C; their logs are in {demo.directory}", flush=True)
+                    stay([envoy] if demo.variant == "floor" else [headgate, envoy])
         except DemoFailed as failure:
             print(f"\n{failure}", file=sys.stderr)
             return 1
@@ -96,7 +99,9 @@ def _parse() -> argparse.Namespace:
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--once", dest="stay", action="store_false", help="end after the burst")
     how_long.add_argument("--stay", action="store_true", help="stay up until Ctrl-C (default in a terminal)")
-    parser.add_argument("--free-ports", action="store_true", help="take free ports instead of those in the files")
+    parser.add_argument(
+        "--free-ports", action="store_true", help="take free ports, also where those in the files are free"
+    )
     parser.set_defaults(stay=sys.stdin.isatty())
     return parser.parse_args()
 
@@ -105,17 +110,17 @@ def _parse() -> argparse.Namespace:
 
 
 @contextlib.contextmanager
-def running(demo: Demo) -> "Iterator[subprocess.Popen[bytes]]":
-    """Both, ready; Headgate's process."""
+def running(demo: Demo) -> Iterator[tuple[Child, Child]]:
+    """Headgate and Envoy, ready."""
     if demo.variant == "tls":
         from certificates import write_certificates  # noqa: PLC0415 - needs `cryptography`, which others don't
 
         write_certificates(demo.directory / "certs")
     with child(demo.directory, "headgate", headgate_command(demo)) as headgate:
-        wait_ready(headgate, "headgate", demo.directory, lambda: status(demo.ports.http, "/readyz") == 200)
+        headgate.wait_ready(lambda: status(demo.ports.http, "/readyz") == 200)
         with child(demo.directory, "envoy", envoy_command(demo)) as envoy:
-            wait_ready(envoy, "envoy", demo.directory, lambda: status(demo.ports.admin, "/ready") == 200)
-            yield headgate
+            envoy.wait_ready(lambda: status(demo.ports.admin, "/ready") == 200)
+            yield headgate, envoy
 
 
 def headgate_command(demo: Demo) -> list[str]:
@@ -177,8 +182,11 @@ def commands(demo: Demo, where: str) -> Iterator[str]:
     if demo.variant == "tcp":
         yield f"curl -i {demo.url}/login                         # 3 a minute for each address"
         yield f"curl -i -H 'x-user: bob' -H 'x-cost: 40' {demo.url}/reports   # 100 credits a minute"
+    headgate = shown(Path(sys.executable).with_name("headgate"))
     if demo.variant != "tls":
-        yield f"{shown(Path(sys.executable).with_name('headgate'))} check --addr {where} --domain demo user=carol"
+        yield f"{headgate} check --addr {where} --domain demo user=carol"
+    if demo.variant != "network":
+        yield f"{headgate} explain --data-dir {demo.directory}/data --domain demo user=alice"
     yield f"curl -s http://127.0.0.1:{demo.ports.http}/metrics | grep headgate_"
     yield f"curl -s http://127.0.0.1:{demo.ports.admin}/stats | grep ratelimit"
 
@@ -189,9 +197,8 @@ def show_burst(demo: Demo) -> None:
     _burst(demo)
 
 
-def show_floor(demo: Demo, headgate: "subprocess.Popen[bytes]") -> None:
+def show_floor(demo: Demo, headgate: Child) -> None:
     headgate.kill()
-    headgate.wait()
     print(f"Headgate is killed. {BURST} more: Envoy's own limit is 10 a minute, and 5 of these are used:\n")
     _burst(demo)
 
@@ -214,12 +221,6 @@ def _request(demo: Demo) -> str:
             return "closed by Envoy"
     headers = [f"{name}: {value}" for name in SHOWN_HEADERS if (value := response.getheader(name)) is not None]
     return f"{response.status} {response.reason:<18} {'   '.join(headers)}".rstrip()
-
-
-def stay(demo: Demo) -> None:
-    print(f"Both stay up until Ctrl-C; their logs are in {demo.directory}", flush=True)
-    while True:
-        signal.pause()
 
 
 if __name__ == "__main__":

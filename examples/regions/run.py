@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import http.client
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from processes import DemoFailed, child, free_ports, leave_on_signals, shown, status, wait_ready
+from processes import Child, DemoFailed, child, free_ports, leave_on_signals, shown, status, stay, these_or_free_ports
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("eu", "us", "ap")
@@ -30,6 +29,8 @@ SCOPES = ("region", "global", "quota", "cell")
 LIMIT = 30
 """As in rules/regions.yaml."""
 HEAR_TIMEOUT_S = 60.0
+PORTS = (8111, 8112, 8113, 8101, 8102, 8103, 8121, 8122, 8123)
+"""gRPC of each region, then HTTP, then the exchange; where another program has one, a free one is taken."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,25 @@ class Region:
         return f"http://127.0.0.1:{self.http}"
 
 
+NOTES = {"quota": "   a tenth each: slices follow the traffic some seconds after a start (docs/quota.md)"}
+
+
 def main() -> int:
     arguments = _parse()
     leave_on_signals()
-    ports = free_ports(9) if arguments.free_ports else [8111, 8112, 8113, 8101, 8102, 8103, 8121, 8122, 8123]
+    ports = free_ports(len(PORTS)) if arguments.free_ports else these_or_free_ports(PORTS)
     origins = arguments.origin or ["memory://"] * len(NAMES)
     regions = [Region(name, origins[number], *ports[number :: len(NAMES)]) for number, name in enumerate(NAMES)]
     with tempfile.TemporaryDirectory(prefix="headgate-regions-") as directory:
         try:
             with contextlib.ExitStack() as stack:
-                start(stack, regions, Path(directory))
+                processes = start(stack, regions, Path(directory))
                 introduce(regions)
                 show_scopes(regions)
                 show_peers(regions)
                 if arguments.stay:
-                    stay(Path(directory))
+                    print(f"All stay up until Ctrl-C; their logs are in {directory}", flush=True)
+                    stay(processes)
         except DemoFailed as failure:
             print(f"\n{failure}", file=sys.stderr)
             return 1
@@ -75,7 +80,7 @@ def _parse() -> argparse.Namespace:
     how_long = parser.add_mutually_exclusive_group()
     how_long.add_argument("--once", dest="stay", action="store_false", help="end after the requests")
     how_long.add_argument("--stay", action="store_true", help="stay up until Ctrl-C (default in a terminal)")
-    parser.add_argument("--free-ports", action="store_true", help="take free ports instead of 8101 to 8123")
+    parser.add_argument("--free-ports", action="store_true", help="take free ports in any case")
     parser.add_argument("--origin", action="append", metavar="URL", help="a Redis for each region, three times")
     parser.set_defaults(stay=sys.stdin.isatty())
     arguments = parser.parse_args()
@@ -87,13 +92,14 @@ def _parse() -> argparse.Namespace:
 # The three programs
 
 
-def start(stack: contextlib.ExitStack, regions: Sequence[Region], directory: Path) -> None:
+def start(stack: contextlib.ExitStack, regions: Sequence[Region], directory: Path) -> list[Child]:
     """All at once; back when all are ready and connected to each other."""
     processes = [stack.enter_context(child(directory, region.name, command(region, regions))) for region in regions]
     for region, process in zip(regions, processes, strict=True):
-        wait_ready(process, region.name, directory, lambda region=region: status(region.http, "/readyz") == 200)
+        process.wait_ready(lambda region=region: status(region.http, "/readyz") == 200)
     for region, process in zip(regions, processes, strict=True):
-        wait_ready(process, region.name, directory, lambda region=region: is_connected(region))
+        process.wait_ready(lambda region=region: is_connected(region))
+    return processes
 
 
 def command(region: Region, regions: Sequence[Region]) -> list[str]:
@@ -159,7 +165,8 @@ def show_scopes(regions: Sequence[Region]) -> None:
             admitted.append(sum(ask(region, f"{scope}_user")[0] for _ in range(LIMIT)))
             if scope == "global":
                 wait_heard(regions, f"{scope}_user", LIMIT - sum(admitted))
-        print(f"  {scope:<8}" + "".join(f"{count:>6}" for count in admitted) + f"{sum(admitted):>7}", flush=True)
+        row = f"  {scope:<8}" + "".join(f"{count:>6}" for count in admitted) + f"{sum(admitted):>7}"
+        print(row + NOTES.get(scope, ""), flush=True)
 
 
 def wait_heard(regions: Sequence[Region], key: str, remaining: int) -> None:
@@ -180,12 +187,6 @@ def show_peers(regions: Sequence[Region]) -> None:
             state = "connected" if peer["connected"] else peer["error"]
             print(f"  {region.name} to {peer['region']}   {state}   lag {lag}   backlog {peer['backlog']}   {told}")
     print()
-
-
-def stay(directory: Path) -> None:
-    print(f"All stay up until Ctrl-C; their logs are in {directory}", flush=True)
-    while True:
-        signal.pause()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class AnswerWriter:
         drawn = [0] if settings.exact_reset else [random.randint(1, STRETCH) for _ in range(DRAWN)]
         self._stretches = itertools.cycle(drawn)
         self._says_why = bool(settings.reason_header) or settings.reason_metadata
+        self._says_more = self._says_why or settings.request_metadata
         self._has_headers = settings.response_headers
 
     def write(self, plan: Plan, decision: Decision, number: int) -> bytes:
@@ -63,7 +64,11 @@ class AnswerWriter:
         if self._has_headers:
             answer = answer + wire.encode_headers(self._headers(plan, decision, stretch))
         answer = answer + (shape.trailer if admitted else shape.denied)
-        return answer + self._reason(plan, decision, number) if self._says_why else answer
+        return answer + self._more(plan, decision, number) if self._says_more else answer
+
+    def _more(self, plan: Plan, decision: Decision, number: int) -> bytes:
+        told = b"" if plan.metadata is None else plan.metadata.encoded(decision.verdicts)
+        return told + self._reason(plan, decision, number) if self._says_why else told
 
     def _headers(self, plan: Plan, decision: Decision, stretch: int) -> list[tuple[str, str]]:
         """Headers of the descriptor that matters most: the longest denial, or the least left."""

@@ -125,7 +125,7 @@ class RateLimitHandler:
         self.stats.admitted[shape.path] += 1
         for tally in shape.others:
             tally.within[shape.path] += 1
-        return shape.answer
+        return plan.answer
 
     def _answer(self, plan: Plan, decision: Decision) -> bytes:
         number = 0 if self._record is None else self._record(plan, decision)

@@ -10,6 +10,7 @@ from typing import Final
 
 from headgate.limiter.decision import Charge, DecisionPath, Entries, Kind
 from headgate.limiter.limit import Limit
+from headgate.request_metadata import RequestMetadata
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain
@@ -37,6 +38,8 @@ class AnswerSettings:
     denied_body: str = ""
     shadow_mode: bool = False
     dynamic_metadata: bool = False
+    request_metadata: bool = False
+    """Tell requests back in dynamic metadata, in ratelimit's form."""
     reason_header: str = ""
     """The header that says why; empty: none."""
     reason_metadata: bool = False
@@ -70,7 +73,7 @@ class PlannedDescriptor:
     """One descriptor of a plan: its charges, or the status that it gets without any."""
 
     charges: tuple[Charge, ...] = ()
-    status: bytes = wire.STATUS_WITHOUT_LIMIT
+    status: bytes = b""
     unlimited: bool = False
     tallies: tuple[Tally, ...] = ()
     """One per charge; without charges, one for the descriptor."""
@@ -133,7 +136,7 @@ class Shape:
         self.near = tuple([_near(charge.limit, near_limit_ratio) for charge in charges])
         """Per charge: an admission that leaves less is near the limit."""
         self.answer = b"" if charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
-        """The answer to a request without charges."""
+        """The answer to a request without charges, but for what is told back of it."""
 
     def is_dropped(self) -> bool:
         """Say if it counts where nobody reads it any more."""
@@ -148,13 +151,15 @@ class MadeOf:
 
     __slots__ = ("domain", "domain_version", "matches", "settings")
 
-    def __init__(self, domain: str, rules: Domain | None, matches: tuple[tuple[Entries, Match | None], ...]) -> None:
+    def __init__(
+        self, domain: str, rules: Domain | None, matches: tuple[tuple[Entries, Match | None, bool], ...]
+    ) -> None:
         self.domain = domain
         self.domain_version = "" if rules is None else rules.version
         """The version of the domain that it was last compared with; empty: the domain had no rules."""
         self.settings = None if rules is None else (rules.shard_by, rules.request_limits)
         self.matches = matches
-        """The entries of each descriptor, and the rule that they met."""
+        """The entries of each descriptor, the rule that they met, and if one exempted them."""
 
     def is_the_same_under(self, rules: Domain | None) -> bool:
         """Say if the request would have the same plan under these rules of its domain."""
@@ -163,8 +168,8 @@ class MadeOf:
         if rules.version != self.domain_version and self._may_differ_under(rules):
             if self.settings != (rules.shard_by, rules.request_limits):
                 return False
-            for entries, match in self.matches:
-                if rules.match(entries) != match:
+            for entries, match, exempt in self.matches:
+                if rules.match(entries) != match or (match is None and rules.exempts(entries) != exempt):
                     return False
         self.domain_version = rules.version
         return True
@@ -172,7 +177,7 @@ class MadeOf:
     def _may_differ_under(self, rules: Domain) -> bool:
         """Say if one of the latest changes may concern it, or if it is older than these: a quarter of asking again."""
         for before, key, value in rules.trail:
-            for entries, _ in self.matches:
+            for entries, _, _ in self.matches:
                 if entries and entries[0][0] == key and (value is None or entries[0][1] == value):
                     return True
             if before == self.domain_version:
@@ -183,10 +188,16 @@ class MadeOf:
 class Plan:
     """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
 
-    __slots__ = ("charges", "made_of", "request_bytes", "shape", "version")
+    __slots__ = ("answer", "charges", "made_of", "metadata", "request_bytes", "shape", "version")
 
     def __init__(
-        self, shape: Shape, charges: tuple[Charge, ...], request_bytes: int, version: Version, made_of: "MadeOf"
+        self,
+        shape: Shape,
+        charges: tuple[Charge, ...],
+        request_bytes: int,
+        version: Version,
+        made_of: MadeOf,
+        metadata: RequestMetadata | None = None,
     ) -> None:
         self.shape = shape
         self.charges = charges
@@ -194,14 +205,19 @@ class Plan:
         self.version = version
         """The version of the rule set that it was made with, or that it was last found to be right under."""
         self.made_of = made_of
+        self.metadata = metadata
+        """The request as answers tell it back; None: they don't."""
+        self.answer = shape.answer if metadata is None or charges else shape.answer + metadata.encoded(())
+        """The answer to a request without charges."""
 
     @property
     def size(self) -> int:
         """Bytes that it takes, by estimate, with its request."""
         keys = sum([len(charge.key) + len(charge.shard_key) for charge in self.charges])
+        told = 0 if self.metadata is None else self.metadata.size
         # The request counts twice: as the plan's name, and as the entries that its charges keep.
         own = PLAN_BYTES + CHARGE_BYTES * len(self.charges) + MATCH_BYTES * len(self.made_of.matches)
-        return own + 2 * self.request_bytes + keys + len(self.shape.answer)
+        return own + 2 * self.request_bytes + keys + len(self.answer) + told
 
 
 def _asks_again(charge: Charge) -> bool:

@@ -11,14 +11,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final
 
+from headgate_client.unmet import Unmet
+
 from headgate.errors import BadRequest, RequestError
 from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Entries
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
-from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name
+from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
 from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
+from headgate.request_metadata import RequestMetadata, ToldDescriptor
 from headgate.rules.keys import override_key
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
@@ -40,7 +43,7 @@ MOST_SHAPES: Final = 4_096
 class MetLimit:
     """A limit that one descriptor of a request meets, and the key of its counter."""
 
-    __slots__ = ("blocked", "cost", "entries", "key", "limit", "refund", "shard_key", "steps", "value")
+    __slots__ = ("blocked", "cost", "entries", "key", "limit", "names_cost", "refund", "shard_key", "steps", "value")
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class MetLimit:
         """The way to the rule in its domain's tree; None: the limit came with the request."""
         self.entries: Entries = descriptor.entries
         self.cost = descriptor.cost
+        self.names_cost = descriptor.names_cost
         self.refund = descriptor.refund
         """The cost is given back."""
         self.value = value
@@ -76,8 +80,8 @@ class MetLimit:
         return request_rule(domain) if self.steps is None else rule_name(domain, self.limit.name, self.steps)
 
 
-Matches = list[tuple[Entries, Match | None]]
-"""Entries of descriptors, each with what the rules say of them."""
+Matches = list[tuple[Entries, Match | None, bool]]
+"""Entries of descriptors, each with the rule that it meets, and if it meets one that exempts it."""
 
 Parts = tuple[MetLimit, ...]
 """The limits that one descriptor meets: none, one, or a rule's and then the request's own."""
@@ -202,10 +206,12 @@ class Planner:
             if limits is REFUSE:
                 _refuse_limits(request)
             if domain is None:
-                return self._unknown(request.domain, len(request.descriptors), rules, len(payload))
+                return self._unknown(request, rules, payload)
             matches: Matches = []
-            met = _without_replaced([self._meet(domain, d, limits, matches) for d in request.descriptors])
-            shape = self._shape(domain.name, met, late)
+            matched = [self._meet(domain, d, limits, matches) for d in request.descriptors]
+            met = _without_replaced(matched)
+            unmet = () if all(met) else _reasons(domain, request.descriptors, matched, met)
+            shape = self._shape(domain.name, met, late, unmet)
         except RequestError:
             self._stats.refused += 1
             raise
@@ -214,9 +220,10 @@ class Planner:
             for part in parts:
                 if not part.limit.unlimited:
                     charges.append(shape.charges[len(charges)].on(part.key, part.shard_key, part.entries))
+        told = self._told_back(payload, request, met, charges)
         made_of = MadeOf(domain.name, domain, tuple(matches))
         in_order = SlicedCharges(charges) if shape.sliced else tuple(charges)
-        return Plan(shape, in_order, len(payload), rules.version, made_of)
+        return Plan(shape, in_order, len(payload), rules.version, made_of, told)
 
     def _forget(self) -> None:
         self._cache.clear()
@@ -237,7 +244,7 @@ class Planner:
         if asked is not None and limits is ALLOW:
             return (_own_limit(asked, domain.name, descriptor, shard_key),)
         match = domain.match(entries)
-        matches.append((entries, match))
+        matches.append((entries, match, match is None and domain.exempts(entries)))
         if match is None:
             return () if asked is None else (_own_limit(asked, domain.name, descriptor, shard_key),)
         in_force = self._overrides.limit_of(match.key, match.limit)
@@ -249,18 +256,18 @@ class Planner:
 
     # Shapes
 
-    def _shape(self, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _shape(self, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> Shape:
         """Return the shape of requests that meet these limits; make it for the first of them."""
         if self._tallies.dropped != self._dropped:
             # Some may count where nobody reads it any more.
             self._dropped = self._tallies.dropped
             self._shapes.clear()
-        name = _shape_name(domain, met, late)
+        name = _shape_name(domain, met, late, unmet)
         known = self._shapes.get(name)
         if known is not None:
             return known[0]
         overflowed = self._tallies.overflowed
-        shape = self._new_shape(domain, met, late)
+        shape = self._new_shape(domain, met, late, unmet)
         together = [part for parts in met for part in parts]
         # A limit or a value of the request's own is nobody else's; and a tally beyond the bound may get room later.
         shared = not any(part.steps is None or part.value is not None for part in together)
@@ -270,11 +277,16 @@ class Planner:
             self._shapes[name] = shape, [part.limit for part in together]
         return shape
 
-    def _new_shape(self, domain: str, met: list[Parts], late: bool | None) -> Shape:
+    def _new_shape(self, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> Shape:
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(met)):
             trailer = wire.encode_dynamic_metadata(metadata)
-        return self._shape_of([self._descriptor(domain, i, parts, late) for i, parts in enumerate(met)], trailer)
+        reasons = iter(unmet)
+        planned = [
+            self._descriptor(domain, i, parts, late) if parts else self._unlimited(domain, next(reasons))
+            for i, parts in enumerate(met)
+        ]
+        return self._shape_of(planned, trailer)
 
     def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes) -> Shape:
         return Shape(
@@ -284,17 +296,37 @@ class Planner:
             near_limit_ratio=self._settings.near_limit_ratio,
         )
 
-    def _unknown(self, domain: str, descriptors: int, rules: RuleSet, request_bytes: int) -> Plan:
+    def _unknown(self, request: wire.Request, rules: RuleSet, payload: bytes) -> Plan:
         """Plan a request for a domain that no file names: it passes, and is counted once."""
-        tally, first = self._tallies.of_unknown_domain(domain)
+        tally, first = self._tallies.of_unknown_domain(request.domain)
         if first:
             self._on_unknown_domain(tally.name.domain)
-        planned = [PlannedDescriptor(tallies=(tally,)), *[PlannedDescriptor()] * (descriptors - 1)]
-        return Plan(self._shape_of(planned, b""), (), request_bytes, rules.version, MadeOf(domain, None, ()))
+        status = wire.STATUS_WITHOUT_LIMIT[Unmet.NO_DOMAIN]
+        planned = [PlannedDescriptor(status=status, tallies=(tally,))]
+        planned += [PlannedDescriptor(status=status)] * (len(request.descriptors) - 1)
+        nothing_met: list[Parts] = [()] * len(planned)
+        told = self._told_back(payload, request, nothing_met, [])
+        made_of = MadeOf(request.domain, None, ())
+        return Plan(self._shape_of(planned, b""), (), len(payload), rules.version, made_of, told)
+
+    def _told_back(
+        self, payload: bytes, request: wire.Request, met: list[Parts], charges: list[Charge]
+    ) -> RequestMetadata | None:
+        """Return what answers tell back of the request, if they do."""
+        if not self._settings.request_metadata:
+            return None
+        told, begin = [], 0
+        for descriptor, parts in zip(request.descriptors, met, strict=True):
+            end = begin + sum([not part.limit.unlimited for part in parts])
+            told.append(ToldDescriptor(descriptor.entries, range(begin, end)))
+            begin = end
+        return RequestMetadata(payload, told, charges)
+
+    def _unlimited(self, domain: str, reason: Unmet) -> PlannedDescriptor:
+        tally = self._tallies.of_rule(domain, NO_RULE, NO_RULE)
+        return PlannedDescriptor(status=wire.STATUS_WITHOUT_LIMIT[reason], tallies=(tally,))
 
     def _descriptor(self, domain: str, index: int, parts: Parts, late: bool | None) -> PlannedDescriptor:
-        if not parts:
-            return PlannedDescriptor(tallies=(self._tallies.of_rule(domain, NO_RULE, NO_RULE),))
         if parts[0].refund:
             self._check_refunds(domain, index, parts)
         charged = [part for part in parts if not part.limit.unlimited]
@@ -308,7 +340,7 @@ class Planner:
                 part.cost,
                 shadow=self._settings.shadow_mode,
                 shard_key=part.shard_key,
-                late=late,
+                late=_is_late(part, late),
                 refund=part.refund,
                 rule=part.rule(domain),
                 entries=part.entries,
@@ -330,16 +362,25 @@ class Planner:
         rule = part.rule(domain)
         if part.value is None:
             return self._tallies.of_rule(rule.domain, rule.id, rule.text, part.steps)
-        return self._tallies.of_value(rule.domain, rule.id, rule.text, part.value, part.steps)
+        # With `detailed_metric` the value is the whole descriptor, and so are the levels.
+        joint = "_" if part.steps and part.steps[-1][1] else "="
+        text = steps_text(part.entries) if part.limit.detailed_metric else f"{rule.text}{joint}{part.value}"
+        return self._tallies.of_value(rule.domain, rule.id, text, part.value, part.steps)
 
 
-def _shape_name(domain: str, met: list[Parts], late: bool | None) -> tuple[object, ...]:
+def _is_late(part: MetLimit, late: bool | None) -> bool | None:
+    """Say whether the cost is charged in any case. An ordinary request, which names no cost, is not what the setting
+    `overdraft` is for: it is decided as exactly as without, unless its rule itself says otherwise."""
+    return False if late is None and not part.names_cost and part.limit.overdraft is None else late
+
+
+def _shape_name(domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> tuple[object, ...]:
     """Name a shape by all that it depends on: per descriptor the number of limits, and these with their costs."""
-    name: list[object] = [domain, late]
+    name: list[object] = [domain, late, unmet]
     for parts in met:
         name.append(len(parts))
         for part in parts:
-            name += (id(part.limit), part.steps, part.cost, part.refund)
+            name += (id(part.limit), part.steps, part.cost, part.names_cost, part.refund)
     return tuple(name)
 
 
@@ -374,6 +415,22 @@ def _without_replaced(met: list[Parts]) -> list[Parts]:
     if not replaced:
         return met
     return [tuple([part for part in parts if part.blocked or part.limit.name not in replaced]) for parts in met]
+
+
+def _reasons(
+    domain: Domain,
+    descriptors: Sequence[wire.Descriptor],
+    matched: list[Parts],
+    met: list[Parts],
+) -> tuple[Unmet, ...]:
+    """Say of each descriptor that nothing limits why; `matched`: before rules that are replaced were left out."""
+    reasons: list[Unmet] = []
+    for descriptor, parts, kept in zip(descriptors, matched, met, strict=True):
+        if parts and not kept:
+            reasons.append(Unmet.REPLACED)
+        elif not kept:
+            reasons.append(Unmet.EXEMPT if domain.exempts(descriptor.entries) else Unmet.NO_RULE)
+    return tuple(reasons)
 
 
 def _merged_metadata(met: list[Parts]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Schemas of what others define (Prometheus' operator, Istio, Envoy Gateway), as far as the chart uses them.
+"""Schemas of what others define (Prometheus' operator, KEDA, Istio, Envoy Gateway), as far as the chart uses them.
 
 Kubernetes's own schemas know nothing of these. Written from their API references, and closed: a field that is not here
 is one that nobody looked up.
@@ -32,7 +32,25 @@ def listed(item: Schema) -> Schema:
 DURATION: Schema = {"type": "string", "pattern": "^[0-9]+(ms|s|m|h)$"}
 METADATA = closed("name", name=TEXT, namespace=TEXT, labels=STRINGS, annotations=STRINGS)
 SELECTOR = closed("matchLabels", matchLabels=STRINGS)
-ENDPOINT = closed("port", port=TEXT, path=TEXT, interval=DURATION)
+RELABELING = closed(
+    action=TEXT,
+    sourceLabels=listed(TEXT),
+    targetLabel=TEXT,
+    regex=TEXT,
+    replacement={"type": "string"},
+    separator=TEXT,
+    modulus={"type": "integer"},
+)
+ENDPOINT = closed(
+    "port",
+    port=TEXT,
+    path=TEXT,
+    interval=DURATION,
+    scrapeTimeout=DURATION,
+    relabelings=listed(RELABELING),
+    metricRelabelings=listed(RELABELING),
+)
+NAMESPACES = closed("matchNames", matchNames=listed(TEXT))
 ALERT = closed(
     "alert expr annotations labels", alert=TEXT, expr=TEXT, for_=DURATION, labels=STRINGS, annotations=STRINGS
 )
@@ -52,10 +70,13 @@ JSON_PATCH = closed(
 
 SPECS: dict[tuple[str, str], Schema] = {
     ("monitoring.coreos.com/v1", "ServiceMonitor"): closed(
-        "selector endpoints", selector=SELECTOR, endpoints=listed(ENDPOINT)
+        "selector endpoints", selector=SELECTOR, endpoints=listed(ENDPOINT), namespaceSelector=NAMESPACES
     ),
     ("monitoring.coreos.com/v1", "PodMonitor"): closed(
-        "selector podMetricsEndpoints", selector=SELECTOR, podMetricsEndpoints=listed(ENDPOINT)
+        "selector podMetricsEndpoints",
+        selector=SELECTOR,
+        podMetricsEndpoints=listed(ENDPOINT),
+        namespaceSelector=NAMESPACES,
     ),
     ("monitoring.coreos.com/v1", "PrometheusRule"): closed(
         "groups",
@@ -65,6 +86,20 @@ SPECS: dict[tuple[str, str], Schema] = {
         "workloadSelector configPatches",
         workloadSelector=closed("labels", labels=STRINGS),
         configPatches=listed(PATCH),
+    ),
+    ("keda.sh/v1alpha1", "ScaledObject"): closed(
+        "scaleTargetRef triggers",
+        scaleTargetRef=closed("name", name=TEXT, kind=TEXT, apiVersion=TEXT),
+        minReplicaCount={"type": "integer"},
+        maxReplicaCount={"type": "integer"},
+        triggers=listed(
+            closed(
+                "type metadata",
+                type={"const": "prometheus"},
+                metricType={"enum": ["AverageValue", "Value"]},
+                metadata=closed("serverAddress query threshold", serverAddress=TEXT, query=TEXT, threshold=TEXT),
+            )
+        ),
     ),
     ("gateway.envoyproxy.io/v1alpha1", "EnvoyPatchPolicy"): closed(
         "targetRef type jsonPatches",

@@ -29,6 +29,19 @@ SYNC: dict[str, Any] = {
 }
 SYNC["resources"] = {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"memory": "64Mi"}}
 
+BOUND = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+PROMETHEUS = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}]
+DECISIONS_PER_SECOND: dict[str, Any] = {
+    "type": "Pods",
+    "pods": {
+        "metric": {"name": "headgate_decisions_per_second"},
+        "target": {"type": "AverageValue", "averageValue": "8k"},
+    },
+}
 TLS_OF_ENVOY: dict[str, Any] = {
     "name": "envoy.transport_sockets.tls",
     "typed_config": {
@@ -38,12 +51,19 @@ TLS_OF_ENVOY: dict[str, Any] = {
 }
 
 SWITCHES: Mapping[str, Mapping[str, Values]] = {
-    "kind": {name: {"kind": name} for name in ("Deployment", "DaemonSet", "Sidecar")},
+    "kind": {name: {"kind": name} for name in ("Deployment", "StatefulSet", "DaemonSet", "Sidecar")},
     "replicas": {"one": {"replicas": 1}, "three": {"replicas": 3}, "none": {"replicas": 0}},
     "origin": {
         "memory": {"origin": {"url": "memory://", "countAlone": True}},
         "password": {"origin": {"url": REDIS, "passwordSecret": {"name": "redis"}, "prefix": "staging:eu"}},
-        "secret": {"origin": {"existingSecret": {"name": "origin", "key": "redis-url"}, "waitSeconds": 0}},
+        "secret": {
+            "origin": {"existingSecret": {"name": "origin", "key": "redis-url"}, "waitSeconds": 0},
+            "networkPolicy": {"redisPorts": [6379, 7000]},
+        },
+        "sentinel": {
+            "origin": {"url": "redis+sentinel://sentinel-0,[2001:db8::2]:26380/limits?sentinel_user=me"},
+            "networkPolicy": {"redisPorts": [6379]},
+        },
         "tls": {
             "origin": {"url": "rediss://redis:6379/0?verify=chain", "passwordSecret": {"name": "r"}, "tlsSecret": "ca"}
         },
@@ -86,12 +106,20 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
     "autoscaling": {
         "off": {},
         "on": {"autoscaling": {"enabled": True}},
-        "behavior": {"autoscaling": {"enabled": True, "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}}}},
+        "behavior": {
+            "autoscaling": {
+                "enabled": True,
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
+                "metrics": [DECISIONS_PER_SECOND],
+            }
+        },
+        "external": {"autoscaling": {"external": True}},
     },
     "disruption": {
         "on": {},
         "off": {"podDisruptionBudget": {"enabled": False}},
         "share": {"podDisruptionBudget": {"maxUnavailable": "25%"}},
+        "least": {"podDisruptionBudget": {"minAvailable": "50%"}},
     },
     "network": {
         "open": {},
@@ -99,9 +127,7 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
         "closed": {
             "networkPolicy": {
                 "callers": [{"namespaceSelector": {"matchLabels": {"team": "edge"}}}],
-                "operators": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}],
                 "redis": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
-                "redisPorts": [6379, 6380],
                 "extraEgress": [{"ports": [{"protocol": "TCP", "port": 4317}]}],
             }
         },
@@ -112,14 +138,34 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
             "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
             "prometheusRule": {"enabled": True},
             "grafanaDashboard": {"enabled": True},
+            "networkPolicy": {"operators": PROMETHEUS},
+        },
+        "elsewhere": {
+            "serviceMonitor": {
+                "enabled": True,
+                "namespace": "monitoring",
+                "scrapeTimeout": "5s",
+                "relabelings": [{"sourceLabels": ["__meta_kubernetes_pod_node_name"], "targetLabel": "node"}],
+                "metricRelabelings": [{"action": "drop", "sourceLabels": ["__name__"], "regex": "python_.*"}],
+            },
+            "networkPolicy": {"operators": PROMETHEUS},
         },
     },
     "rules": {
         "mapping": {"rules": RULES},
-        "text": {"rules": {"edge.yaml": "domain: edge\ndescriptors:\n- key: user\n", "more.yml": "domain: more\n"}},
+        "text": {
+            "rules": {
+                "edge.yaml": "domain: edge\ndescriptors:\n- key: user\n",
+                "more.yml": "domain: more\ndescriptors: []\n",
+            }
+        },
         "others": {
             "existingConfigMaps": [{"name": "rules-a"}, {"name": "rules-b", "directory": "b"}],
         },
+    },
+    "overlay": {
+        "off": {},
+        "on": {"rulesOverlay": {"a.yaml": {"overlay": [{"on_error": "closed"}]}, "b.yaml": "overlay: []"}},
     },
     "sync": {
         "off": {},
@@ -148,6 +194,14 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
     "service": {
         "plain": {},
         "balanced": {"service": {"type": "LoadBalancer", "annotations": {"a": "b"}, "headless": False}},
+        "guarded": {
+            "service": {
+                "type": "LoadBalancer",
+                "loadBalancerClass": "service.k8s.aws/nlb",
+                "loadBalancerSourceRanges": ["203.0.113.0/24", "2001:db8::/32"],
+                "externalTrafficPolicy": "Local",
+            }
+        },
     },
     "account": {
         "made": {},
@@ -159,6 +213,8 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
         "given": {
             "fullnameOverride": "limits",
             "commonLabels": {"team": "edge"},
+            "commonAnnotations": {"owner": "edge@example.com"},
+            "workloadAnnotations": {"reloader.example/auto": "true"},
             "image": {"digest": f"sha256:{'0' * 64}"},
         },
         "long": {"nameOverride": "a-name-that-is-rather-long-for-an-object-of-kubernetes"},
@@ -173,12 +229,16 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
             "affinity": {"podAntiAffinity": {}},
             "topologySpread": {"topologyKeys": []},
             "priorityClassName": "high",
+            "dnsPolicy": "None",
+            "dnsConfig": {"nameservers": ["10.0.0.10"], "options": [{"name": "ndots", "value": "2"}]},
+            "revisionHistoryLimit": 3,
             "imagePullSecrets": [{"name": "registry"}],
         },
         "extended": {
             "extraEnv": [{"name": "OTEL_RESOURCE_ATTRIBUTES", "value": "team=edge"}],
             "extraVolumes": [{"name": "more", "emptyDir": {}}],
             "extraVolumeMounts": [{"name": "more", "mountPath": "/more"}],
+            "extraInitContainers": [{**SYNC, "name": "before", "securityContext": BOUND}],
             "trustedNetworks": ["10.0.0.0/8", "fd00::/8"],
         },
     },
@@ -193,7 +253,8 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
 IMPOSSIBLE = (
     {"origin": "memory", "workers": "four"},
     {"origin": "memory", "exchange": "separate"},
-    *({"autoscaling": on, "kind": kind} for on in ("on", "behavior") for kind in ("DaemonSet", "Sidecar")),
+    {"kind": "StatefulSet", "data": "off"},
+    *({"autoscaling": on, "kind": kind} for on in ("on", "behavior", "external") for kind in ("DaemonSet", "Sidecar")),
     {"kind": "Sidecar", "workers": "four"},
     *({"kind": "Sidecar", "exchange": inside} for inside in ("inside", "tokens", "insecure")),
     *({"kind": "Sidecar", "envoy": envoy} for envoy in ("istio", "istio-tls", "gateway")),

@@ -25,6 +25,7 @@ from tests.support import headgate
 from tests.support.helm import (
     CHART,
     EXAMPLES,
+    WORKLOADS,
     HelmError,
     Manifest,
     containers,
@@ -343,7 +344,7 @@ def test_rules_are_directories_inside_the_rules_directory() -> None:
 
 
 def templates(manifests: list[Manifest]) -> list[Any]:
-    return [m["spec"]["template"] for m in manifests if m["kind"] in ("Deployment", "DaemonSet")]
+    return [m["spec"]["template"] for m in manifests if m["kind"] in WORKLOADS]
 
 
 @pytest.mark.parametrize("example", ["single-region", "three-regions"])
@@ -357,6 +358,23 @@ def test_another_rule_changes_no_pod_and_another_setting_does(example: str) -> N
     assert templates(after) == templates(before)
     assert only(after, "ConfigMap", "headgate-rules") != only(before, "ConfigMap", "headgate-rules")
     assert templates(render({**values, "config": {"shadow_mode": True}})) != templates(before)
+
+
+def test_an_overlay_is_a_watched_directory_of_servers_and_exchangers() -> None:
+    values = yaml.safe_load((EXAMPLES / "three-regions.yaml").read_text())
+    overlay = {"o.yaml": {"overlay": [{"domain": "default/*", "on_error": "closed"}]}}
+    before, manifests = render(values), render({**values, "rulesOverlay": overlay})
+    assert yaml.safe_load(only(manifests, "ConfigMap", "headgate-overlay")["data"]["o.yaml"]) == overlay["o.yaml"]
+    pods = [template["spec"] for template in templates(manifests)]
+    assert len(pods) == len(templates(before)) > 1
+    for pod in pods:
+        (container,) = pod["containers"]
+        place = container["args"][container["args"].index("--rules-overlay") + 1]
+        (mount,) = (item for item in container["volumeMounts"] if item["mountPath"] == place)
+        (volume,) = (item for item in pod["volumes"] if item["name"] == mount["name"])
+        assert (volume["configMap"]["name"], "subPath" in mount) == ("headgate-overlay", False)
+    other = render({**values, "rulesOverlay": {"o.yaml": "overlay: []"}})
+    assert templates(other) == templates(manifests)
 
 
 def test_the_example_of_rules_is_there_while_there_are_no_others_and_no_longer() -> None:
@@ -468,6 +486,14 @@ def ports_of(rules: list[Manifest]) -> set[tuple[str, int]]:
 
 
 DNS = {("UDP", 53), ("TCP", 53)}
+REDIS_PORTS = {
+    "memory": (),
+    "password": (6379, 6380),
+    "secret": (6379, 7000),
+    "sentinel": (6379, 26379, 26380),
+    "tls": (6379,),
+    "dev": (6379,),
+}
 DECISIONS = {("TCP", 8081), ("TCP", 8080)}
 ADMIN = {("TCP", 9090)}
 KEYS = {("TCP", 8083)}
@@ -486,8 +512,7 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
         assert policies == {}
         return
     closed = combination["network"] == "closed"
-    redis: set[tuple[str, int]] = set() if combination["origin"] == "memory" else {("TCP", 6379)}
-    redis |= {("TCP", 6380)} if closed and combination["origin"] not in ("memory", "dev") else set()
+    redis = {("TCP", port) for port in REDIS_PORTS[combination["origin"]]}
     more = {("TCP", 4317)} if closed else set()
     more |= {("TCP", 4318)} if combination["config"] == "pushed" else set()
     operators = ADMIN | (KEYS if combination["keys"] != "none" else set())
@@ -541,7 +566,7 @@ def test_sidecars_have_exchangers_of_their_own() -> None:
 
 def test_services_lead_to_ports_and_pods_that_exist() -> None:
     for case, manifests in everything():
-        workloads = [m["spec"] for m in manifests if m["kind"] in ("Deployment", "DaemonSet")]
+        workloads = [m["spec"] for m in manifests if m["kind"] in WORKLOADS]
         for service in of_kind(manifests, "Service"):
             wanted = service["spec"]["selector"].items()
             (workload,) = [w for w in workloads if wanted <= w["template"]["metadata"]["labels"].items()]

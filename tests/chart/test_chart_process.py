@@ -135,6 +135,22 @@ def test_a_rendered_server_lives_as_kubernetes_would_have_it(redis: RedisServer,
         assert time.monotonic() - begun < pod["terminationGracePeriodSeconds"]
 
 
+def test_a_stateful_pod_explains_what_it_denied_in_an_earlier_life(redis: RedisServer, tmp_path: Path) -> None:
+    """Another pod of the same name has the same volume: the first one's decision log is there."""
+    manifests, volumes = render(values_for(redis, kind="StatefulSet")), Volumes(tmp_path)
+    (pod,) = pod_specs(of_kind(manifests, "StatefulSet"))
+    with running(pod, manifests, volumes) as first:
+        first.wait_ready()
+        assert [remaining(first, "eve") for _ in range(6)] == [4, 3, 2, 1, 0, 0]
+        first.send(signal.SIGTERM)
+        assert first.wait_exit() == 0
+    with running(pod, manifests, volumes) as second:
+        second.wait_ready()
+        place = str(volumes.path("/var/lib/headgate"))
+        shown = headgate.run("explain", "--data-dir", place, "--domain", "edge", "--descriptor", "user=eve")
+        assert "denied" in shown.stdout, shown.stderr
+
+
 def test_a_rendered_exchanger_becomes_ready(redis: RedisServer, tmp_path: Path) -> None:
     """With certificates and a token; that it waits for a peer which is not there keeps it from nothing."""
     exchange = {
@@ -188,7 +204,7 @@ def test_a_sidecar_of_the_example_keeps_its_rules_and_its_decisions_over_a_resta
         server.wait_ready()
         assert remaining(server, "bob") == 4, "by the last good rules"
         data = str(volumes.path("/var/lib/headgate"))
-        shown = headgate.run("explain", "--data-dir", data, "--domain", "edge", "--descriptor", "user=alice")
+        shown = headgate.run("explain", "--data-dir", data, "--domain", "edge", "user=alice")
         assert shown.returncode == 0, shown.stderr
         assert "The request was denied" in shown.stdout
 
@@ -197,11 +213,11 @@ def is_rules(manifest: Manifest) -> bool:
     return manifest["kind"] == "ConfigMap" and str(manifest["metadata"]["name"]).endswith("-rules")
 
 
-@pytest.mark.parametrize(("requests", "status"), [(5, 0), (-5, 1)])
-def test_the_hook_finds_wrong_rules(requests: int, status: int, tmp_path: Path) -> None:
-    """Rules as text: what is a mapping in the values has met the schema already."""
-    text = "domain: edge\ndescriptors:\n- key: user\n  rate_limit: {unit: day, requests_per_unit: %d}\n"
-    rules = {"edge.yaml": text % requests}
+@pytest.mark.parametrize(("second", "status"), [("path", 0), ("user", 1)])
+def test_the_hook_finds_wrong_rules(second: str, status: int, tmp_path: Path) -> None:
+    """Rules that no schema finds fault with: the same key twice."""
+    text = "domain: edge\ndescriptors:\n- key: user\n- key: %s\n  rate_limit: {unit: day, requests_per_unit: 5}\n"
+    rules = {"edge.yaml": text % second}
     manifests, volumes = render({"rules": rules}), Volumes(tmp_path)
     pod = only(manifests, "Job")["spec"]["template"]["spec"]
     (container,) = pod["containers"]

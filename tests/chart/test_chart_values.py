@@ -1,6 +1,7 @@
 """Values that are wrong are refused before anything is installed, with the key's name; all of them are explained."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import headgate
 import pytest
 import yaml
+from headgate.cli import commands
 from headgate.config.settings import SETTINGS
 
 from charts import generate
@@ -26,7 +28,7 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"replicas": "three"}, "replicas: Invalid type. Expected: integer, given: string"),
         ({"replcas": 3}, "Additional property replcas is not allowed"),
         ({"networkPolicy": {"enable": True}}, "networkPolicy: Additional property enable is not allowed"),
-        ({"kind": "StatefulSet"}, 'kind: kind must be one of the following: "Deployment", "DaemonSet", "Sidecar"'),
+        ({"kind": "ReplicaSet"}, 'kind: kind must be one of the following: "Deployment", "StatefulSet", "DaemonSet"'),
         ({"exchange": {"peers": {"-us": "h:8082"}}}, 'exchange.peers: Property name of "-us" does not match'),
         ({"exchange": {"peers": {"us": "no-port"}}}, 'exchange.peers.us does not match: "HOST:PORT or [IPV6]:PORT"'),
         ({"region": "eu west"}, 'region does not match: "letters, digits, '),
@@ -113,10 +115,41 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
             {"rulesSync": {"enabled": True, "container": matrix.SYNC}},
             "rulesSync.initContainer: is empty, and there are no other rules",
         ),
+        ({"kind": "StatefulSet", "data": {"enabled": False}}, "data.enabled: is false, and keeping data is all"),
+        (
+            {"kind": "StatefulSet", "data": {"claim": {"size": "1Gi"}}},
+            "data.claim.size: 1Gi is too small for the decision log (1024 MiB",
+        ),
+        ({"data": {"claim": {"size": "big"}}}, 'data.claim.size does not match: "a size such as 2Gi"'),
+        (
+            {"replicas": 3, "podDisruptionBudget": {"minAvailable": 3}, "devRedis": {"enabled": True}},
+            "podDisruptionBudget.minAvailable: 3 of 3 pods: none may ever be away",
+        ),
+        (
+            {"podDisruptionBudget": {"minAvailable": "100%"}},
+            "podDisruptionBudget.minAvailable: 100% of 1 pods: none may ever be away",
+        ),
+        (
+            {"service": {"loadBalancerClass": "nlb"}},
+            "service.loadBalancerClass: needs service.type: LoadBalancer",
+        ),
+        (
+            {"exchange": {"service": {"type": "NodePort", "loadBalancerSourceRanges": ["10.0.0.0/8"]}}},
+            "exchange.service.loadBalancerSourceRanges: needs exchange.service.type: LoadBalancer",
+        ),
+        (
+            {"service": {"externalTrafficPolicy": "Local"}},
+            "service.externalTrafficPolicy: needs service.type: LoadBalancer or NodePort",
+        ),
+        (
+            {"autoscaling": {"enabled": True, "external": True}, "devRedis": {"enabled": True}},
+            "autoscaling.external: leaves scaling to somebody else",
+        ),
+        ({"autoscaling": {"external": True}}, "origin.url: memory:// counts in one pod alone"),
         ({"ports": {"admin": 8080}}, "ports: each must be another one"),
         (
             {"kind": "DaemonSet", "autoscaling": {"enabled": True}, "devRedis": {"enabled": True}},
-            "autoscaling.enabled: only a Deployment can be scaled",
+            "autoscaling: only a Deployment or a StatefulSet can be scaled",
         ),
         (
             {"autoscaling": {"enabled": True, "minReplicas": 9, "maxReplicas": 3}, "devRedis": {"enabled": True}},
@@ -215,11 +248,44 @@ def test_the_notes_say_where_it_is_and_what_to_mind(tmp_path: Path) -> None:
     alone = notes(tmp_path, {"networkPolicy": {"enabled": False}})
     assert "x-headgate-headless.limits:8081" in alone
     assert "These are example rules" in alone
-    assert "port-forward deployment/x-headgate 9090" in alone
+    assert "port-forward deployment/x-headgate 9090, then http://127.0.0.1:9090/ (the page)" in alone
+    assert "`headgate key`, `block` and `explain` are off: keys.enabled" in alone
+    assert "the job x-headgate-rules-check checks all of them" in alone
     assert "On memory:// each pod counts by itself" in alone
     assert "port 9090 asks for no token" in alone
     given = notes(tmp_path, {"devRedis": {"enabled": True}, "kind": "DaemonSet", "rules": matrix.RULES})
     assert "devRedis has no password" in given
     assert "port-forward daemonset/x-headgate 9090" in given
     assert "example rules" not in given
+    assert "port 9090: pods of this namespace alone (networkPolicy.operators)" in given
     assert "get configmap x-headgate-sidecar" in notes(tmp_path, {"kind": "Sidecar"})
+
+
+@pytest.mark.parametrize("how", ["tokens", "mutual"])
+def test_the_notes_show_the_command_that_operators_type(tmp_path: Path, how: str) -> None:
+    """As the command line reads it, at the port that is forwarded."""
+    shown = notes(tmp_path, {**matrix.SWITCHES["keys"][how], "ports": {"keys": 8099}})
+    assert "port-forward deployment/x-headgate 8099" in shown
+    (command,) = [line.strip() for line in shown.splitlines() if line.strip().startswith("headgate key get")]
+    asked = commands._parser().parse_args(shlex.split(command)[1:])
+    assert asked.addr == "127.0.0.1:8099"
+    assert bool(asked.tls_ca and asked.tls_cert) == (how == "mutual")
+    assert bool(asked.token_file) == (how == "tokens")
+
+
+def test_the_notes_say_which_ports_of_redis_are_open_and_what_is_checked_when(tmp_path: Path) -> None:
+    network = {"redisPorts": [7000], "operators": matrix.PROMETHEUS}
+    shown = notes(
+        tmp_path,
+        {
+            "origin": {"url": "redis://a:6380,b"},
+            "networkPolicy": network,
+            "rulesCheck": {"enabled": False},
+            "rules": matrix.RULES,
+            "rulesSync": {"enabled": True, "container": matrix.SYNC},
+        },
+    )
+    assert "Redis: ports 6379, 6380, 7000 alone (origin.url, networkPolicy.redisPorts)" in shown
+    assert "port 9090: networkPolicy.operators alone" in shown
+    assert "rulesCheck is off" in shown
+    assert "Those of rulesSync are checked by the server" in shown

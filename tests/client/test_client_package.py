@@ -20,7 +20,17 @@ from tests.support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
-FRAMEWORKS = ("celery", "django_rest", "fastapi", "httpx", "requests", "opentelemetry", "prometheus", "fixtures")
+FRAMEWORKS = (
+    "celery",
+    "django_rest",
+    "fastapi",
+    "httpx",
+    "requests",
+    "opentelemetry",
+    "prometheus",
+    "fixtures",
+    "local",
+)
 """Modules that need somebody else's."""
 
 
@@ -110,8 +120,15 @@ async def second():
     async with AsyncHeadgate(sys.argv[1], "edge", **options) as limiter:
         return (await limiter.check(user="package")).remaining
 print(first, asyncio.run(second()))
+for kind in (Headgate, AsyncHeadgate):
+    try:
+        kind.local()
+    except ImportError as error:
+        print(error)
 """
-    assert run(python, "-c", script, headgate.grpc) == "4 3\n"
+    missing = "local: decides with the server's own engine, and headgate is not installed: "
+    how = f"{missing}pip install 'headgate-client[local]'\n"
+    assert run(python, "-c", script, headgate.grpc) == f"4 3\n{how}{how}"
 
 
 def test_it_lives_with_the_official_messages_of_others(headgate: Headgate) -> None:

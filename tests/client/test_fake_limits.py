@@ -11,6 +11,7 @@ from google.protobuf.wrappers_pb2 import UInt64Value
 from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.rules.directory import load_directory
+from headgate.rules.request_limits import RequestLimits
 from headgate_client.testing import FakeClock, FakeServer
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -82,17 +83,19 @@ CHOICES: list[list[tuple[str, str]]] = [
 class Both:
     """The real handler and the fake, on clocks that move together."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, request_limits: RequestLimits = RequestLimits.LOWER) -> None:
         (directory / "edge.yaml").write_text(RULES)
         rules = load_directory(directory)
         self.clock = ManualClock(1_700_000_040_000)
-        self.fake = FakeServer(yaml.safe_load(RULES), clock=FakeClock(1_700_000_040))
+        self.fake = FakeServer(
+            yaml.safe_load(RULES), clock=FakeClock(1_700_000_040), request_limits=request_limits.value
+        )
         self._engine = Engine(self.clock, max_cells=1000)
         self._handler = RateLimitHandler(
             rules=lambda: rules,
             engine=self._engine,
             random=random.Random(1),
-            settings=AnswerSettings(exact_reset=True),
+            settings=AnswerSettings(exact_reset=True, request_limits=request_limits),
         )
 
     def ask(self, request: RateLimitRequest) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -119,10 +122,20 @@ def descriptor(chance: random.Random, entries: list[tuple[str, str]]) -> RateLim
     return found
 
 
+def with_limit(chance: random.Random, made: RateLimitDescriptor) -> RateLimitDescriptor:
+    """Now and then a limit of its own; what is given back has none."""
+    if not made.is_negative_hits and chance.random() < 0.4:
+        requests, unit = chance.choice([0, 1, 3, 5, 100]), chance.choice(["SECOND", "MINUTE", "HOUR"])
+        made.limit.CopyFrom(RateLimitDescriptor.RateLimitOverride(requests_per_unit=requests, unit=unit))
+    return made
+
+
+@pytest.mark.parametrize("limited", [None, RequestLimits.LOWER, RequestLimits.ALLOW], ids=str)
 @pytest.mark.parametrize("seed", range(8))
-def test_every_answer_is_the_real_servers(tmp_path: Path, seed: int) -> None:
+def test_every_answer_is_the_real_servers(tmp_path: Path, seed: int, limited: RequestLimits | None) -> None:
+    """Without limits in requests, and with some, as the server takes them."""
     chance = random.Random(seed)
-    both = Both(tmp_path)
+    both = Both(tmp_path, limited or RequestLimits.LOWER)
     codes = set()
     for number in range(600):
         moved_ms = chance.choice([0, 0, 1, 500, 7_000, 61_000])
@@ -130,6 +143,8 @@ def test_every_answer_is_the_real_servers(tmp_path: Path, seed: int) -> None:
         both.fake.clock.advance(moved_ms / 1000)
         chosen = chance.sample(CHOICES, chance.choice([1, 1, 1, 2, 3]))
         descriptors = [descriptor(chance, entries) for entries in chosen]
+        if limited:
+            descriptors = [with_limit(chance, made) for made in descriptors]
         real, fake = both.ask(
             RateLimitRequest(domain="edge", descriptors=descriptors, hits_addend=chance.choice([0, 1, 3]))
         )

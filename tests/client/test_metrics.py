@@ -36,6 +36,7 @@ def test_prometheus(make_fake: Make, headgate_server: FakeServer) -> None:
         'headgate_client_errors_total{client="search",status="UNAVAILABLE"} 5.0',
         'headgate_client_errors_total{client="search",status="BREAKER_OPEN"} 2.0',
         'headgate_client_unsettled_total{client="search"} 1.0',
+        'headgate_client_no_rule_total{client="search"} 0.0',
         'headgate_client_denials_dropped_total{client="search"} 3.0',
         'headgate_client_reachable{client="search"} 0.0',
         'headgate_client_reachable{client="other"} 1.0',
@@ -58,6 +59,7 @@ def test_opentelemetry(make_fake: Make, headgate_server: FakeServer) -> None:
     assert seen["headgate_client_calls", "failed_open", "search"] == 6
     assert seen["headgate_client_errors", "UNAVAILABLE", "search"] == 5
     assert seen["headgate_client_unsettled", "search"] == 1
+    assert seen["headgate_client_no_rule", "search"] == 0
     assert seen["headgate_client_denials_dropped", "search"] == 3
     assert seen["headgate_client_reachable", "search"] == 0
     provider.shutdown()

@@ -4,7 +4,7 @@ import types
 from typing import Any
 
 import pytest
-from headgate_client.middleware.proxies import MAX_HOPS, ClientAddress
+from headgate_client.middleware.proxies import MAX_HOPS, ClientAddress, by_address
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,15 @@ def test_it_reads_requests() -> None:
 def test_wrong_options_are_named(options: Any, complaint: str) -> None:
     with pytest.raises((TypeError, ValueError), match=complaint):
         ClientAddress(**options)
+
+
+def test_the_address_is_a_key_by_itself() -> None:
+    """As a middleware's `key`: with a name of its own, and the options of ClientAddress."""
+    request: Any = types.SimpleNamespace(
+        client=types.SimpleNamespace(host="10.0.0.1"), headers={"x-forwarded-for": "1.1.1.1, 203.0.113.7"}
+    )
+    assert by_address()(request) == {"remote_address": "10.0.0.1"}, "nobody else is believed"
+    assert by_address(trusted=["10.0.0.0/8"])(request) == {"remote_address": "203.0.113.7"}
+    assert by_address("address", hops=1)(request) == {"address": "203.0.113.7"}
+    with pytest.raises(TypeError, match="trusted: a list of networks"):
+        by_address(trusted="10.0.0.0/8")

@@ -6,6 +6,7 @@ import pytest
 from headgate_client import Decision, RateLimitError
 from headgate_client.report import LOG_EVERY_S
 from headgate_client.testing import FakeServer
+from headgate_client.unmet import Unmet
 
 from tests.client.support import Make
 
@@ -137,3 +138,43 @@ def test_an_exception_of_anything_else_is_an_error_too(make_fake: Make, headgate
     decision = make_fake().check(user="alice")
     assert decision.allowed
     assert "closed channel" in str(decision.error)
+
+
+def test_a_call_that_no_rule_applies_to_is_said_once_and_counted(
+    make_fake: Make, headgate_server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A typo in the domain or in a key leaves a service without limits, and nobody would know."""
+    client, other = make_fake(), make_fake("edgee")
+    for _ in range(3):
+        assert client.check(usr="alice").no_rule
+    assert other.check(user="alice").no_rule
+    assert [record.message for record in caplog.records] == [
+        "headgate at dns:///fake.headgate.test:8081 has no rule of domain 'edge' for descriptors of 'usr': such calls "
+        "are not limited",
+        "headgate at dns:///fake.headgate.test:8081 has no rules for domain 'edgee': such calls are not limited",
+    ]
+    assert client.check([{"user": "alice"}, {"ip": "x"}]).no_rule is False, "one rule applied"
+    headgate_server.clock.advance(LOG_EVERY_S)
+    client.check(usr="bob")
+    headgate_server.clock.advance(LOG_EVERY_S)
+    client.check(user="alice", path="/login")
+    assert [record.message.partition(" for ")[2] for record in caplog.records[2:]] == [
+        "descriptors of 'user>path': such calls are not limited"
+    ], "a kind is said once, whatever its values"
+    assert (client.no_rule, other.no_rule) == (5, 1)
+
+
+def test_rules_that_exempt_or_are_replaced_are_no_mistakes(
+    make_fake: Make, headgate_server: FakeServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    limit = {"unit": "minute", "requests_per_unit": 5}
+    gold = {"key": "plan", "value": "gold", "rate_limit": {**limit, "name": "gold"}}
+    trial = {"key": "trial", "rate_limit": {**limit, "replaces": [{"name": "gold"}]}}
+    rules = {"domain": "more", "descriptors": [{"key": "health"}, gold, trial]}
+    server = FakeServer(rules, clock=headgate_server.clock)
+    client = server.client("more")
+    assert client.check(health="x").statuses[0].unmet is Unmet.EXEMPT
+    replaced, counted = client.check([{"plan": "gold"}, {"trial": "t1"}]).statuses
+    assert (replaced.unmet, counted.unmet) == (Unmet.REPLACED, None)
+    assert client.no_rule == 0
+    assert not caplog.records

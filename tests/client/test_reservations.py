@@ -55,6 +55,41 @@ def test_an_exception_settles_too_and_without_an_actual_the_estimate_stands(serv
     assert left(client) == 55
 
 
+def test_the_first_settlement_stands_and_others_are_told_so(server: FakeServer) -> None:
+    client = server.client("edge", keep_denials=0)
+    with client.reserve(estimate=40, user="ann") as reservation:
+        assert reservation.settle(10)
+        assert reservation.settle(10), "the server has it settled with that"
+        assert not reservation.settle(20), "another amount was said before"
+        assert reservation.actual == 10
+    assert left(client) == 90
+    assert not client.settle(reservation.id, 20)
+    assert client.settle(reservation.id, 10)
+    assert left(client) == 90
+    assert client.unsettled == 0, "the server was told each time"
+
+
+def test_a_reservation_says_how_it_stands(server: FakeServer) -> None:
+    client = server.client("edge")
+    reservation = client.reserve(estimate=40, user="ann")
+    assert repr(reservation) == "<Reservation of 40: open>"
+    assert reservation.id not in repr(reservation)
+    reservation.settle(7)
+    assert repr(reservation) == "<Reservation of 40: settled with 7>"
+    assert repr(client.reserve(estimate=101, user="ann")).startswith("<Reservation of 101: denied, again in ")
+    assert repr(client.reserve(estimate=1, nobody="limits")) == "<Reservation of 1: admitted, nothing to settle>"
+    server.fail()
+    assert repr(client.reserve(estimate=1, user="bob")) == (
+        "<Reservation of 1: not decided by the server (UNAVAILABLE: the test says so)>"
+    )
+
+    async def with_asyncio() -> str:
+        return repr(await server.async_client("edge").reserve(estimate=2, user="zoe"))
+
+    server.recover()
+    assert asyncio.run(with_asyncio()) == "<AsyncReservation of 2: open>"
+
+
 def test_a_denied_estimate_raises_in_a_block_and_is_false_without_one(server: FakeServer) -> None:
     client = server.client("edge")
     denied = client.reserve(estimate=101, user="ann")
@@ -199,7 +234,8 @@ def test_a_real_server_settles_what_threads_reserve(real: Process, tmp_path: Pat
         with client.reserve(estimate=40, user="ann") as reservation:
             reservation.actual = 10
         assert left(client) == 90
-        assert client.settle(reservation.id, 99)
+        assert not client.settle(reservation.id, 99), "it was settled with 10"
+        assert client.settle(reservation.id, 10)
         assert left(client) == 90
         with pytest.raises(RateLimitError, match="INVALID_ARGUMENT"):
             client.settle("made up", 1)

@@ -1,6 +1,8 @@
 """Commands against real processes, as users type them."""
 
 import json
+import os
+import pty
 import shutil
 import subprocess
 import sys
@@ -50,10 +52,44 @@ def test_a_user_is_counted_down_and_then_denied(rules: Path) -> None:
             0,
             {
                 "overall_code": "OK",
-                "statuses": [{"code": "OK", "limit": None, "remaining": 0, "reset_ms": None}],
+                "statuses": [{"code": "OK", "limit": None, "remaining": 0, "reset_ms": None, "unmet": "no_rule"}],
                 "headers": {},
             },
         )
+
+
+def test_a_person_gets_a_sentence_and_a_program_json(rules: Path) -> None:
+    with serve(rules) as headgate:
+        main, terminal = pty.openpty()
+        ask = ["check", "--timeout", str(PATIENCE_S), "--addr", headgate.grpc, "--domain", "edge"]
+        for more in ([], ["--json"]):
+            command = [sys.executable, "-m", "headgate", *ask, *more, "user=alice"]
+            subprocess.run(command, stdout=terminal, check=True, env=clean_environ({}))
+        os.close(terminal)
+        said = os.read(main, 4096).decode().replace("\r\n", "\n")
+        os.close(main)
+    sentence, _, answer = said.partition("\n")
+    assert sentence == "OK: user=alice is within its limit of 5 per year, with 4 left."
+    assert json.loads(answer)["statuses"][0]["remaining"] == 3
+
+
+def test_a_request_that_nothing_limits_is_warned_of_once(rules: Path) -> None:
+    with serve(rules) as headgate:
+        for domain, said in (("egde", "has no rules for domain 'egde'"), ("edge", "no rule of domain 'edge' applies")):
+            done = run("check", "--timeout", str(PATIENCE_S), "--addr", headgate.grpc, "--domain", domain, "usr=alice")
+            assert done.returncode == 0
+            (line,) = done.stderr.splitlines()
+            assert said in line
+
+
+def test_a_stray_http2_connection_is_nobodys_error(rules: Path) -> None:
+    """As of `check` with HTTP's port: the command says what is there, and the server logs nothing of it."""
+    with serve(rules) as headgate:
+        done = run("check", "--timeout", str(PATIENCE_S), "--addr", headgate.http, "--domain", "edge", "user=alice")
+        assert done.returncode == 2
+        assert "an HTTP server is there: gRPC has a port of its own" in done.stderr
+        assert headgate.get("/readyz").status == 200
+    assert [line for line in headgate.events if line["level"] in ("warning", "error")] == []
 
 
 def test_json_counts_on_the_same_counters_as_grpc(rules: Path) -> None:
@@ -64,6 +100,11 @@ def test_json_counts_on_the_same_counters_as_grpc(rules: Path) -> None:
         denied = headgate.post_json(body)
         assert (denied.status, denied.json()["overallCode"]) == (429, "OVER_LIMIT")
         assert headgate.post_json(b"garbage").status == 400
+        assert denied.body.endswith(b"}\n"), "the prompt of a shell is on a line of its own"
+        assert denied.headers.get("x-headgate-no-rule") is None
+        for domain, key, header in (("edgee", "user", "domain"), ("edge", "usr", "descriptor")):
+            unmet = headgate.post_json({"domain": domain, "descriptors": [{"entries": [{"key": key, "value": "x"}]}]})
+            assert (unmet.status, unmet.headers.get("x-headgate-no-rule")) == (200, header)
         assert headgate.post_json({"domain": "", "descriptors": []}).status == 400
         assert headgate.post_json(b" " * 65_537).status == 413
 

@@ -62,7 +62,7 @@ def test_after_a_kill_the_log_still_says_why(rules: Path, tmp_path: Path) -> Non
     (segment,) = (data_dir / "decisions").glob("*.hgd")
     with segment.open("ab") as file:
         file.write(b"HGD1 and then the machine went down")
-    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "--descriptor", "user=ann")
+    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "user=ann")
     assert status == 0
     assert (answer["outcome"], answer["cause"]) == ("denied", "own_usage")
     assert answer["decision"]["id"] == denied.id
@@ -79,7 +79,7 @@ def test_rules_that_change_while_it_serves_are_named(rules: Path, tmp_path: Path
         wait_until(lambda: headgate.get("/readyz").json()["rules"]["version"].startswith("2-"), "the new rules")
         assert not ask(headgate.grpc, "ann", 1)[0].allowed
         assert headgate.stop() == 0
-    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "--descriptor", "user=ann")
+    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "user=ann")
     assert (status, answer["cause"]) == (0, "limit_lowered")
     assert (answer["causes"][0]["limit_before"], answer["causes"][0]["limit"]) == (5, 2)
 
@@ -92,7 +92,7 @@ def test_a_running_server_is_asked_and_followed(rules: Path, tokens: Path, tmp_p
         seen: list[str] = []
 
         def follow() -> None:
-            ended = run("tail", *server, "--denied", "--descriptor", "user=ann", "--domain", "edge", "--count", "2")
+            ended = run("tail", *server, "--denied", "user=ann", "--domain", "edge", "--count", "2")
             seen.extend(ended.stdout.splitlines())
 
         follower = threading.Thread(target=follow)
@@ -108,7 +108,7 @@ def test_a_running_server_is_asked_and_followed(rules: Path, tokens: Path, tmp_p
         assert len(seen) == 2
         assert all("DENIED edge user user=ann" in line for line in seen)
 
-        question = ("--domain", "edge", "--descriptor", "user=ann")
+        question = ("--domain", "edge", "user=ann")
         status, answer = explain(*server, *question)
         assert (status, answer["cause"]) == (0, "own_usage")
         # Others that do not answer are said, and do no harm.
@@ -132,7 +132,7 @@ def test_an_override_is_named_with_who_made_it(rules: Path, tokens: Path, tmp_pa
         assert run("key", "override", *server, "--domain", "edge", "user=ann", *change).returncode == 0
         assert [decision.allowed for decision in ask(headgate.grpc, "ann", 2)] == [True, False]
         assert headgate.stop() == 0
-    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "--descriptor", "user=ann")
+    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "user=ann")
     assert (status, answer["cause"]) == (0, "override")
     cause = answer["causes"][0]
     assert (cause["stated"], cause["enforced"], cause["who"], cause["why"]) == (5, 1, "alice", "abuse")
@@ -173,7 +173,7 @@ def test_what_another_region_used_is_named_and_that_it_can_no_longer_be_reached(
         assert not ask(node.grpc, "ann", 1)[0].allowed
         assert node.stop() == 0
     write_rules(rules, RULES)
-    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "--descriptor", "user=ann")
+    status, answer = explain("--data-dir", str(data_dir), "--domain", "edge", "user=ann")
     assert (status, answer["outcome"], answer["cause"]) == (0, "denied", "foreign_usage")
     counted = answer["decision"]["counted"]
     assert (counted["own"], counted["others"], counted["foreign"]) == (2, 0, 8)

@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 from headgate_client import Client
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
 
+from benchmarks import load
 from benchmarks.attacks import Attacker, message
+from benchmarks.processes import METHOD
 from benchmarks.traffic import request
 from tests.support.fault_proxy import Fault, FaultProxies
 from tests.support.headgate import serve, write_rules
@@ -25,6 +28,12 @@ CALLS = 90
 KEYS = 32
 """New keys per call: those of all calls take two seconds to ask for, twice what anybody waits."""
 ROUND_TRIP_S = 0.02
+CONNECTIONS = 40
+MOST = 4_000_000_000
+ORDER = f"""\
+- key: order
+  rate_limit: {{unit: year, requests_per_unit: {MOST}}}
+"""
 
 
 @pytest.fixture
@@ -51,6 +60,36 @@ def test_who_asks_beside_a_flood_of_new_keys_is_not_denied(tmp_path: Path, redis
                 attacker.send(attacker.call(message(new_keys(f"{connection}.{call}")), end=True))
         asked = [client.should_rate_limit("edge", [{"user": f"honest {number}"}]) for number in range(10)]
         assert [each.admitted for each in asked] == [True] * 10
+
+
+def test_who_calls_beside_a_flood_is_decided_before_most_of_it(tmp_path: Path) -> None:
+    """Each call counts on one key too: what is left of its limit says how many were decided before."""
+    rules = write_rules(tmp_path / "rules", RULES + ORDER)
+    with serve(rules, grpc="0.0.0.0:0") as headgate, ExitStack() as stack:
+        address = f"127.0.0.1:{headgate.grpc.rpartition(':')[2]}"
+        flood = [load.Connection(address, METHOD, source="127.0.0.2") for _ in range(CONNECTIONS)]
+        honest = load.Connection(address, METHOD)
+        for connection in (honest, *flood):
+            stack.callback(connection.socket.close)
+        assert decided_before(honest) == 0
+        for number, connection in enumerate(flood):
+            for call in range(CALLS):
+                keys = [("user", f"{number}.{call}.{key}") for key in range(KEYS - 1)]
+                connection.call(call, request(*keys, ("order", ""), domain="edge"))
+        for connection in flood:
+            connection.send()
+        before = [decided_before(honest) for _ in range(3)]
+        assert before[-1] < CONNECTIONS * CALLS / 2, before
+
+
+def decided_before(connection: load.Connection) -> int:
+    """Call, and return how many calls were decided before that one."""
+    answers: list[bytes | None] = []
+    connection.call(0, request(("order", ""), domain="edge"))
+    connection.send()
+    while not answers:
+        connection.receive(lambda _number, message: answers.append(message))
+    return MOST - 1 - RateLimitResponse.FromString(answers[0] or b"").statuses[0].limit_remaining
 
 
 def new_keys(name: str) -> bytes:

@@ -1,6 +1,6 @@
-"""A real Envoy Gateway, on its own, whose limits Headgate takes over xDS with Envoy Gateway's own certificates.
+"""A real Envoy Gateway with real Envoys, whose limits Headgate takes over xDS and enforces for them.
 
-In a network namespace, because Envoy Gateway binds fixed ports on all addresses.
+In a namespace: Envoy Gateway binds fixed ports on all addresses, and its Envoys look for names and files of a pod.
 """
 
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.envoy_gateway import envoy_gateway
+from tests.support.envoy_gateway import envoy_gateway, namespaced
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_S = 600
@@ -20,13 +20,15 @@ PATIENCE_S = 600
 @pytest.mark.long
 def test_limits_of_a_real_envoy_gateway(tmp_path: Path) -> None:
     """Each selector exactly, edits, deletions, restarts of the gateway under load, our restart while it is down."""
-    program = envoy_gateway(ROOT / ".venv" / "envoy-gateway")
-    if program is None:
-        pytest.skip("left out: Go is not installed, and Envoy Gateway is a Go module")
     if os.geteuid() != 0 or shutil.which("unshare") is None or shutil.which("ip") is None:
-        pytest.skip("left out: a network namespace needs root, unshare and ip")
-    inside = f"ip link set lo up && exec {sys.executable} -m tests.e2e.gateway_scenario {program} {tmp_path}"
+        pytest.skip("left out: a namespace needs root, unshare and ip")
+    program = envoy_gateway()
+    if program is None:
+        pytest.skip(
+            "left out: Envoy Gateway is not installed (python -m tests.support.envoy_gateway, where there is Go)"
+        )
+    scenario = [sys.executable, "-m", "tests.e2e.gateway_scenario", str(program), str(tmp_path)]
     result = subprocess.run(
-        ["unshare", "-n", "sh", "-c", inside], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        namespaced(tmp_path, scenario), cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert result.returncode == 0, result.stdout + result.stderr

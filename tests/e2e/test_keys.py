@@ -113,6 +113,8 @@ def test_an_override_changes_one_key_until_it_ends_or_is_removed(rules: Path, to
         listed = desk("override", "--list")
         assert [item["key"]["entries"][0]["value"] for item in listed["overrides"]] == ["ann", "bob"]
         assert listed["most"] == 10_000
+        desk("override", "--domain", "edge", "user=a\x9b31mb\u202e", "--limit", "8", "--until", "1h", "--why", "odd")
+        assert desk.run("override", "--list").stdout.replace("\n", "").isprintable()
         assert desk("override", "--domain", "edge", "user=ann", "--remove", "--why", "over") == {"removed": True}
         assert admitted(headgate.grpc, "user", "ann") == 0
         again = desk.run("override", "--domain", "edge", "user=ann", "--remove", "--why", "again")
@@ -123,7 +125,7 @@ def test_an_override_changes_one_key_until_it_ends_or_is_removed(rules: Path, to
         assert audit["peer"].startswith("ipv4:127.0.0.1")
         assert headgate.wait_for_event("key_override_removed")["why"] == "over"
         metrics = headgate.get("/metrics").body.decode()
-        assert "\nheadgate_overrides 1.0\n" in metrics
+        assert "\nheadgate_overrides 2.0\n" in metrics
 
         short = desk("override", "--domain", "edge", "user=cyd", "--limit", "0", "--until", "2s", "--why", "abuse")
         assert short["limit"] == 0

@@ -5,8 +5,17 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
+import pytest
+from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+
+from tests.conformance.transport.certificates import authority, issued_by
 from tests.support.headgate import RATELIMIT, Headgate, http_request, start, write_rules
-from tests.support.waiting import wait_until
+from tests.support.waiting import PATIENCE_S, wait_until
+from tests.support.workers import METHOD
+
+TRANSPORTS = ("native", "grpcio")
 
 ROUTE = "httproute/eg/web/rule/0/match/0/*"
 RULES = """\
@@ -62,12 +71,56 @@ def test_probes_metrics_and_rules_are_where_they_were(tmp_path: Path) -> None:
         headgate.wait_exit()
 
 
-def test_requests_are_as_large_as_envoy_gateways_policies_make_them(tmp_path: Path) -> None:
-    with replaced(tmp_path) as headgate:
-        many = {"entries": [{"key": "k", "value": "v"}]}
-        assert headgate.post_json({"domain": "eg/web/http", "descriptors": [many] * 100}).status == 200
-        long = {"entries": [{"key": "k", "value": "v"}] * 100}
-        assert headgate.post_json({"domain": "eg/web/http", "descriptors": [long]}).status == 200
+def asked(address: str, request: RateLimitRequest, credentials: grpc.ChannelCredentials | None = None) -> int:
+    """The overall code of the answer."""
+    options = [("grpc.ssl_target_name_override", "localhost")]
+    opened = grpc.secure_channel(address, credentials, options) if credentials else grpc.insecure_channel(address)
+    with opened as channel:
+        check = channel.unary_unary(
+            METHOD,
+            request_serializer=RateLimitRequest.SerializeToString,
+            response_deserializer=RateLimitResponse.FromString,
+        )
+        return int(check(request, timeout=PATIENCE_S).overall_code)
+
+
+def sized(descriptors: int, entries: int) -> RateLimitRequest:
+    descriptor = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key="k", value="v")] * entries)
+    return RateLimitRequest(domain="eg/web/http", descriptors=[descriptor] * descriptors)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_requests_are_as_large_as_envoy_gateways_policies_make_them(tmp_path: Path, transport: str) -> None:
+    with replaced(tmp_path, HEADGATE_TRANSPORT=transport) as headgate:
+        for descriptors, entries in ((256, 1), (1, 256), (50, 50)):
+            assert asked(headgate.grpc, sized(descriptors, entries)) == RateLimitResponse.OK
+        for request, said in (
+            (sized(257, 1), r"257 descriptors: accepted are 1 to 256 \(max_descriptors\)"),
+            (sized(1, 257), r"descriptors\[0\] has 257 entries: accepted are 1 to 256 \(max_entries\)"),
+        ):
+            with pytest.raises(grpc.RpcError, match=said):
+                asked(headgate.grpc, request)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_only_envoys_certificate_is_let_in(tmp_path: Path, transport: str) -> None:
+    """`GRPC_SERVER_TLS_CA_CERT` is Envoy Gateway's name of the authority of its Envoys."""
+    ca = authority("envoy-gateway")
+    (tmp_path / "ca.crt").write_bytes(ca.cert_pem)
+    cert, key = issued_by(ca, "envoy-rate-limit").write(tmp_path, "tls")
+    files = {"GRPC_SERVER_TLS_CERT": cert, "GRPC_SERVER_TLS_KEY": key, "GRPC_SERVER_TLS_CA_CERT": f"{tmp_path}/ca.crt"}
+    envoy, foreign = issued_by(ca, "envoy"), issued_by(authority("another"), "envoy")
+    request = sized(1, 1)
+    with replaced(tmp_path, HEADGATE_TRANSPORT=transport, GRPC_SERVER_USE_TLS="true", **files) as headgate:
+        shown = grpc.ssl_channel_credentials(ca.cert_pem, envoy.key_pem, envoy.cert_pem)
+        assert asked(headgate.grpc, request, shown) == RateLimitResponse.OK
+        for refused in (
+            grpc.ssl_channel_credentials(ca.cert_pem),
+            grpc.ssl_channel_credentials(ca.cert_pem, foreign.key_pem, foreign.cert_pem),
+        ):
+            with pytest.raises(grpc.RpcError) as failed:
+                asked(headgate.grpc, request, refused)
+            assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 def test_it_is_ready_without_rules_where_that_is_forced(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_the_decision_log_names_the_trace(transport: str, origin: str, tmp_path:
             assert headgate.stop() == 0
     traces = [record.trace for record in decisions(data_dir)]
     assert traces == [*[TRACE] * 6, "", TRACE]
-    told = run("explain", "--data-dir", str(data_dir), "--domain", "edge", "--descriptor", "user=bob")
+    told = run("explain", "--data-dir", str(data_dir), "--domain", "edge", "user=bob")
     assert f", trace {TRACE})." in told.stdout
 
 
@@ -99,7 +99,7 @@ def test_the_decision_log_goes_to_the_collector_and_explain_reads_it_back(tmp_pa
             wait_until(lambda: any(log.trace_id.hex() == TRACE for log in collector.logs), "the denial")
             assert headgate.stop() == 0
     shipped.write_text("".join([log.body.string_value + "\n" for log in collector.logs]))
-    told = run("explain", "--log", str(shipped), "--domain", "edge", "--descriptor", "user=alice")
+    told = run("explain", "--log", str(shipped), "--domain", "edge", "user=alice")
     assert "The request was denied" in told.stdout
     assert f", trace {TRACE})." in told.stdout
 
@@ -118,6 +118,6 @@ def test_lines_alone_tell_what_older_rules_said(tmp_path: Path) -> None:
         wait_until(lambda: any(denied in log.body.string_value for log in collector.logs), "the denial")
         assert headgate.stop() == 0
     shipped.write_text("".join([MessageToJson(push, indent=None) + "\n" for push in collector.log_pushes]))
-    told = run("explain", "--log", str(shipped), "--domain", "edge", "--descriptor", "user=alice")
+    told = run("explain", "--log", str(shipped), "--domain", "edge", "user=alice")
     assert "The limit was lowered from 5 to 2" in told.stdout
     assert "rules_content" not in told.stdout

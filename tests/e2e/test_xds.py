@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.ads import AdsServer, config
 from tests.support.headgate import FREE_PORTS, Headgate, start
@@ -97,6 +98,17 @@ def test_the_same_set_in_another_order_is_acknowledged_and_does_nothing() -> Non
         assert (rules(headgate)["version"], rules(headgate)["accepted"]) == (version, 1)
 
 
+def metrics(headgate: Headgate) -> dict[str, float]:
+    """Values of the stream's metrics."""
+    found = text_string_to_metric_families(headgate.get("/metrics").body.decode())
+    return {
+        sample.name: sample.value
+        for family in found
+        for sample in family.samples
+        if sample.name.startswith("headgate_xds_")
+    }
+
+
 def _more_than(ads: AdsServer, acks: int) -> bool:
     return len(ads.acks) > acks
 
@@ -119,6 +131,9 @@ def test_a_bad_domain_is_refused_alone_slowly_and_with_its_line(protocol: str) -
             wait_until(lambda: len(ads.refusals) == 2, "the second refusal")
             assert [refusal.version_info for refusal in ads.refusals] == ["1", "1"]
         assert rules(headgate)["rejected"] == 1
+        shown = metrics(headgate)
+        assert shown["headgate_xds_refusals_total"] == len(ads.refusals) > 0
+        assert shown["headgate_xds_responses_total"] >= 2
         ads.send([config("a", 3), config("b", 5)])
         wait_for(headgate, {"a": 3, "b": 5})
         wait_until(lambda: rules(headgate)["in_sync"], "all to be well")
@@ -135,6 +150,9 @@ def test_a_server_that_restarts_with_a_part_of_its_domains_lifts_no_limit() -> N
         with AdsServer(port=ads.port) as again:
             again.send([config("b", 3)])
             wait_for(headgate, {"a": 2, "b": 3})
+            shown = metrics(headgate)
+            assert (shown["headgate_xds_connected"], shown["headgate_xds_held_resources"]) == (1, 1)
+            assert shown["headgate_xds_streams_total"] == rules(headgate)["feed"]["streams"] >= 2
             # Empty, though versions of the former process were seen.
             assert (again.requests[0].version_info, again.requests[0].response_nonce) == ("", "")  # type: ignore[union-attr]
             again.send([config("a", 2), config("b", 3)])
@@ -152,6 +170,8 @@ def test_the_last_good_rules_serve_after_a_restart_while_the_server_is_away(tmp_
             wait_for(headgate, {"a": 2})
         ads.stop()
         with serving(ads, "--data-dir", str(tmp_path)) as headgate:
+            # Nothing is wrong: the server has not answered yet.
+            assert headgate.wait_for_event("serving_last_good_rules")["level"] == "info"
             assert limits(headgate) == {"a": 2}
             assert (rules(headgate)["source"], rules(headgate)["in_sync"]) == ("snapshot", False)
             assert admitted(headgate, "a", "u", 5) == 2

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 from headgate.limiter.decision import Charge
+from headgate.lines import Line
 from headgate.origin import allowances
 from headgate.origin.allowances import Allowances, Holding
 from headgate.origin.bucket_record import BucketRecord
@@ -28,7 +29,7 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.lateness import Lateness
 from headgate.region.node import RegionNode
 from headgate.region.pause import Pause
-from headgate.region.question_order import Line, QuestionOrder
+from headgate.region.question_order import QuestionOrder
 from headgate.region.refunds import Refunds
 from headgate.region.session import ShardSession
 from headgate.region.shard_clock import ShardClock
@@ -556,13 +557,12 @@ def late_answers_are_answers(patch: Patch) -> None:
 
 def one_line_for_all(patch: Patch) -> None:
     """Questions go to a shard in the order in which they come, whoever asks."""
-    line = QuestionOrder._line
+    line_of = QuestionOrder.line_of
 
-    def only_one(order: QuestionOrder, question: Question) -> Line:
-        question.request.caller = ""
-        return line(order, question)
+    def only_one(order: QuestionOrder, _caller: str) -> Line[Question]:
+        return line_of(order, "")
 
-    patch.setattr(QuestionOrder, "_line", only_one)
+    patch.setattr(QuestionOrder, "line_of", only_one)
 
 
 def credit_in_buckets(patch: Patch) -> None:

@@ -69,6 +69,48 @@ def test_by_old_views_callers_are_let_in_for_seconds(monkeypatch: pytest.MonkeyP
     virtually(history())
 
 
+GIVING_BACK = [
+    Limit(1_000, Unit.HOUR, refund=True),
+    Limit(1_000, Unit.HOUR, refund=True, algorithm=Algorithm.FIXED_WINDOW),
+    Limit(1_000, Unit.HOUR, refund=True, algorithm=Algorithm.GCRA, burst=1_000),
+]
+
+
+async def known_after_s(limit: Limit, every_s: float) -> list[float]:
+    """Have everything used, on nodes that go on denying, and some given back at the first of them; return after how
+    long each node admits again, by when the request came that it admits.
+    """
+    world = RegionWorld(1)
+    nodes = [await world.start_node() for _ in range(3)]
+    unit = Charge(KEY, limit, 1)
+    for node in nodes:
+        while (await world.ask(node, unit)).admitted:
+            pass
+    for _ in range(10):
+        assert not [node for node in nodes if (await world.ask(node, unit)).admitted]
+        await asyncio.sleep(every_s)
+    await world.ask(nodes[0], Charge(KEY, limit, 300, refund=True))
+    began_s = world.clock.monotonic()
+    known: dict[RegionNode, float] = {}
+    while len(known) < len(nodes) and world.clock.monotonic() < began_s + 6:
+        for node in nodes:
+            asked_s = world.clock.monotonic()
+            if node not in known and (await world.ask(node, unit)).admitted:
+                known[node] = asked_s - began_s
+        await asyncio.sleep(every_s)
+    assert len(known) == len(nodes)
+    return [known[node] for node in nodes]
+
+
+@pytest.mark.parametrize("every_s", [0.01, 0.3], ids=lambda every_s: f"a request every {every_s} s")
+@pytest.mark.parametrize("limit", GIVING_BACK, ids=["sliding", "fixed", "gcra"])
+def test_what_is_given_back_is_there_for_every_node_within_a_second(limit: Limit, every_s: float) -> None:
+    async def history() -> None:
+        assert max(await known_after_s(limit, every_s)) <= KNOWN_S
+
+    virtually(history())
+
+
 @pytest.mark.parametrize(("per_s", "most_per_s"), [(1, 1), (5, 2.3), (50, 2.3)])
 def test_looks_far_from_the_limit_cost_two_calls_a_second_at_most(per_s: int, most_per_s: float) -> None:
     async def history() -> None:

@@ -15,10 +15,10 @@ IN_THE_BACKGROUND = ("sh", "-c", 'trap "" INT && exec "$@"', "sh")
 
 
 @contextmanager
-def example(script: str, *arguments: str) -> "Iterator[subprocess.Popen[str]]":
-    """A script under examples/, on free ports."""
+def example(script: str, *arguments: str, ports: str | None = "--free-ports") -> "Iterator[subprocess.Popen[str]]":
+    """A script under examples/, on free ports; None: on those that it takes by itself."""
     process = subprocess.Popen(
-        [*IN_THE_BACKGROUND, sys.executable, EXAMPLES / script, "--free-ports", *arguments],
+        [*IN_THE_BACKGROUND, sys.executable, EXAMPLES / script, *([ports] if ports else []), *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

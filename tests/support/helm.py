@@ -30,6 +30,7 @@ EXAMPLES = CHART / "examples"
 HELM = Path(sys.executable).with_name("helm")
 
 Manifest = dict[str, Any]
+WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet")
 
 
 class HelmError(Exception):
@@ -110,11 +111,19 @@ def pod_specs(manifests: Sequence[Manifest]) -> list[Manifest]:
     for manifest in manifests:
         if manifest["kind"] == "Pod":
             found.append(manifest["spec"])
-        elif manifest["kind"] in ("Deployment", "DaemonSet", "Job"):
-            found.append(manifest["spec"]["template"]["spec"])
+        elif manifest["kind"] in (*WORKLOADS, "Job"):
+            found.append(_with_claims(manifest["spec"]))
         elif "sidecar.yaml" in manifest.get("data", {}):
             found.append(yaml.safe_load(manifest["data"]["sidecar.yaml"])["spec"])
     return found
+
+
+def _with_claims(spec: Manifest) -> Manifest:
+    """A pod as its controller makes it: a StatefulSet adds a volume for each of its templates of claims."""
+    pod: Manifest = spec["template"]["spec"]
+    names = [claim["metadata"]["name"] for claim in spec.get("volumeClaimTemplates", [])]
+    claims = [{"name": name, "persistentVolumeClaim": {"claimName": f"{name}-0"}} for name in names]
+    return {**pod, "volumes": [*pod["volumes"], *claims]} if claims else pod
 
 
 def containers(pod: Manifest) -> list[Manifest]:

@@ -14,6 +14,7 @@ from headgate.telemetry import otlp
 from headgate.telemetry.instrument import Instrument
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.tallies import MAX_DOMAINS, MAX_LABEL_CHARS, MAX_RULES, MAX_VALUES
+from headgate.xds import instruments as xds_instruments
 
 _HEAD = f"""\
 # Metrics
@@ -71,6 +72,7 @@ SECTIONS: Final = (
     ),
     ("Per rule", ("headgate_rule_", "headgate_unknown_domain")),
     ("Rules", ("headgate_rules_",)),
+    ("Rules from an xDS server", ("headgate_xds_",)),
     ("The decision log", ("headgate_decision_log",)),
     ("Counters", ("headgate_cells_",)),
     ("Shards of the origin", ("headgate_shard_", "headgate_origin_", "headgate_live_nodes")),
@@ -90,6 +92,7 @@ def all_instruments() -> list[Instrument]:
     Service.register(parts, metrics)
     supervisor_instruments.register(metrics, parts, parts, parts, parts)
     otlp.register(metrics, parts)
+    xds_instruments.register(metrics, parts)
     return list({instrument.name: instrument for instrument in metrics.instruments}.values())
 
 

@@ -74,6 +74,6 @@ def values_shown() -> list[Any]:
 
 def test_values_that_are_shown_are_values_of_the_chart() -> None:
     shown = values_shown()
-    assert {key for block in shown for key in block} == {"rulesSync", "config", "extraEnv", "istio"}
+    assert {key for block in shown for key in block} == {"rulesSync", "config", "extraEnv", "istio", "autoscaling"}
     for values in shown:
-        assert render(values)
+        assert render({"devRedis": {"enabled": True}, **values})

@@ -60,6 +60,7 @@ OF_OTHERS = {
     },
     "web frameworks and their servers": {"X_Forwarded_For", "get_asgi_application", "preload_app"},
     "Kubernetes": {"data.volume.hostPath"},
+    "values of Envoy AI Gateway's chart": {"rateLimiter.enabled", "rateLimiter.image.repository"},
     "users in examples": {"user_alice"},
 }
 """Names in backticks that belong to other software, by whose they are."""

@@ -22,6 +22,7 @@ from headgate.rules.directory import load_directory
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet
 from headgate.wire.ratelimit import MAX_RESETS
+from headgate_client.unmet import Unmet
 from headgate_client.values import decode_response
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -161,6 +162,22 @@ def test_what_has_no_limit_passes_and_says_why(world: World, domain: str, entry:
     for _ in range(5):
         assert world.ask(d(entry), domain=domain, hits=1000).overall_code == OK
     assert world.handler.stats.admitted[path] == 5
+
+
+def test_a_status_without_a_limit_says_why(world: World) -> None:
+    """Requests of the same limits that differ in it alone have answers of their own."""
+
+    def reasons(*entries: str, domain: str = "edge") -> list[Unmet | None]:
+        return [status.unmet for status in decode_response(world.ask(*map(d, entries), domain=domain)).statuses]
+
+    for _ in range(3):  # planned, seen again, kept
+        assert reasons("nobody=x", "user=alice") == [Unmet.NO_RULE, None]
+        assert reasons("bare=x", "user=alice") == [Unmet.EXEMPT, None]
+        assert reasons("path=/", "tenant=t") == [Unmet.REPLACED, None]
+        assert reasons("nobody=x", "tenant=t") == [Unmet.NO_RULE, None]
+        assert reasons("nobody=x", "bare=x") == [Unmet.NO_RULE, Unmet.EXEMPT]
+        assert reasons("internal=x") == [None], "unlimited by a rule"
+        assert reasons("user=x", "path=/", domain="edgee") == [Unmet.NO_DOMAIN, Unmet.NO_DOMAIN]
 
 
 def test_a_replaced_rule_is_neither_enforced_nor_charged(world: World) -> None:

@@ -34,7 +34,7 @@ def test_what_is_installed_is_the_version_that_the_modules_name() -> None:
 
 def test_the_version_is_said_alike_wherever_it_must_be_said() -> None:
     written = list(release_version.outputs())
-    assert len(written) == 5
+    assert len(written) == 6
     for path, content in written:
         assert path.read_text() == content, f"{path.name}: run `make docs`"
 

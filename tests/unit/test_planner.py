@@ -78,12 +78,12 @@ def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return load_directory(directory)
 
 
-def new_planner(tallies: Tallies | None = None) -> Planner:
+def new_planner(tallies: Tallies | None = None, *, overdraft: bool = False) -> Planner:
     return Planner(
         AnswerSettings(),
         HandlerStats(),
         tallies or Tallies(),
-        LimitsOfRegion(),
+        LimitsOfRegion(overdraft=overdraft),
         Overrides(),
         Blocks(),
         on_unknown_domain=lambda _: None,
@@ -119,10 +119,11 @@ def shown(plan: Plan) -> tuple[Any, ...]:
 def test_of_every_sequence_of_requests_the_plans_are_as_if_each_were_the_first(
     rules: RuleSet, requests: list[tuple[list[list[tuple[str, str]]], int]]
 ) -> None:
-    one = new_planner()
-    for descriptors, hits in requests:
-        payload = payload_of(descriptors, hits)
-        assert shown(one.make(payload, rules)) == shown(new_planner().make(payload, rules))
+    for overdraft in (False, True):
+        one = new_planner(overdraft=overdraft)
+        for descriptors, hits in requests:
+            payload = payload_of(descriptors, hits)
+            assert shown(one.make(payload, rules)) == shown(new_planner(overdraft=overdraft).make(payload, rules))
 
 
 def planned(planner: Planner, payload: bytes, rules: RuleSet) -> Any:
@@ -154,6 +155,22 @@ def test_requests_that_meet_the_same_rules_share_their_shape(rules: RuleSet) -> 
     first, second = (planner.make(payload_of([[("user", name)]], 0), rules) for name in ("ann", "bob"))
     assert first.shape is second.shape
     assert first.charges[0].key != second.charges[0].key
+
+
+def test_where_the_setting_makes_costs_late_an_ordinary_request_is_still_decided_exactly(rules: RuleSet) -> None:
+    """What ratelimit's mode sets: a request that names no cost is no late cost, unless its rule says so."""
+    planner = new_planner(overdraft=True)
+    kinds = {
+        (key, hits): planner.make(payload_of([[(key, "ann")]], hits), rules).charges[0].kind
+        for key in ("user", "tokens")
+        for hits in (0, 1, 2)
+    }
+    assert [kinds["user", hits] for hits in (0, 1, 2)] == [Kind.TAKE, Kind.LATE, Kind.LATE]
+    assert [kinds["tokens", hits] for hits in (0, 1, 2)] == [Kind.LATE] * 3
+    look = RateLimitRequest(domain="edge", descriptors=[RateLimitDescriptor()])
+    look.descriptors[0].entries.add(key="user", value="ann")
+    look.descriptors[0].hits_addend.value = 0
+    assert planner.make(look.SerializeToString(), rules).charges[0].kind is Kind.PEEK
 
 
 def test_requests_that_ask_for_another_kind_of_charge_have_another_shape(rules: RuleSet) -> None:

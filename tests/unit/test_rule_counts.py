@@ -245,6 +245,30 @@ def test_ratelimits_labels_are_those_of_envoy_gateways_mapping() -> None:
     ]
 
 
+def test_with_detailed_metric_ratelimits_labels_are_the_descriptors_levels(load: Load) -> None:
+    """As its `detailedMetricFullKey` has them; with `value_to_metric` the value stands behind its key."""
+    world = World(
+        load,
+        """
+domain: edge
+descriptors:
+  - {key: user, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 9}}
+  - key: plan
+    descriptors:
+      - {key: user, value: a*, detailed_metric: true, rate_limit: {unit: minute, requests_per_unit: 9}}
+  - {key: tier, value_to_metric: true, rate_limit: {unit: minute, requests_per_unit: 9}}
+""",
+    )
+    for descriptor in ("user=al", "plan=free,user=al", "tier=gold"):
+        world.ask(descriptor)
+    hits = [labels for labels, _ in world.series("ratelimit_service_rate_limit_total_hits_total")]
+    assert sorted((labels["key1"], labels.get("key2", "")) for labels in hits) == [
+        ("plan_free", "user_al"),
+        ("tier_gold", ""),
+        ("user_al", ""),
+    ]
+
+
 def test_what_is_given_back_is_counted_apart(world: World) -> None:
     world.ask("upload=alice", hits=30)
     world.ask("upload=alice", hits=20, back=True)

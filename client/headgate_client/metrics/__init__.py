@@ -12,6 +12,8 @@ ERRORS: Final = "headgate_client_errors"
 ERRORS_HELP: Final = "Calls that the server did not decide, by why."
 UNSETTLED: Final = "headgate_client_unsettled"
 UNSETTLED_HELP: Final = "Settlements and refunds that the server was not told: what was charged stands."
+NO_RULE: Final = "headgate_client_no_rule"
+NO_RULE_HELP: Final = "Calls that no rule applied to: nothing limits them."
 DROPPED: Final = "headgate_client_denials_dropped"
 DROPPED_HELP: Final = "Denials forgotten before their time because too many were remembered: each is asked for again."
 REACHABLE: Final = "headgate_client_reachable"
@@ -29,6 +31,9 @@ class Counted(Protocol):
 
     @property
     def unsettled(self) -> int: ...
+
+    @property
+    def no_rule(self) -> int: ...
 
     @property
     def denials_dropped(self) -> int: ...

@@ -11,6 +11,8 @@ from headgate_client.metrics import (
     DROPPED_HELP,
     ERRORS,
     ERRORS_HELP,
+    NO_RULE,
+    NO_RULE_HELP,
     REACHABLE,
     REACHABLE_HELP,
     UNSETTLED,
@@ -32,6 +34,9 @@ def instrument(limiter: Counted, name: str = "default", *, meter: Meter | None =
     def unsettled(_: CallbackOptions) -> Iterable[Observation]:
         return [Observation(limiter.unsettled, {"client": name})]
 
+    def no_rule(_: CallbackOptions) -> Iterable[Observation]:
+        return [Observation(limiter.no_rule, {"client": name})]
+
     def dropped(_: CallbackOptions) -> Iterable[Observation]:
         return [Observation(limiter.denials_dropped, {"client": name})]
 
@@ -41,5 +46,6 @@ def instrument(limiter: Counted, name: str = "default", *, meter: Meter | None =
     chosen.create_observable_counter(CALLS, [calls], description=CALLS_HELP)
     chosen.create_observable_counter(ERRORS, [errors], description=ERRORS_HELP)
     chosen.create_observable_counter(UNSETTLED, [unsettled], description=UNSETTLED_HELP)
+    chosen.create_observable_counter(NO_RULE, [no_rule], description=NO_RULE_HELP)
     chosen.create_observable_counter(DROPPED, [dropped], description=DROPPED_HELP)
     chosen.create_observable_gauge(REACHABLE, [reachable], description=REACHABLE_HELP)

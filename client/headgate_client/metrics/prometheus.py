@@ -12,6 +12,8 @@ from headgate_client.metrics import (
     DROPPED_HELP,
     ERRORS,
     ERRORS_HELP,
+    NO_RULE,
+    NO_RULE_HELP,
     REACHABLE,
     REACHABLE_HELP,
     UNSETTLED,
@@ -30,6 +32,7 @@ class HeadgateCollector(Collector):
         calls = CounterMetricFamily(CALLS, CALLS_HELP, labels=("client", "outcome"))
         errors = CounterMetricFamily(ERRORS, ERRORS_HELP, labels=("client", "status"))
         unsettled = CounterMetricFamily(UNSETTLED, UNSETTLED_HELP, labels=("client",))
+        no_rule = CounterMetricFamily(NO_RULE, NO_RULE_HELP, labels=("client",))
         dropped = CounterMetricFamily(DROPPED, DROPPED_HELP, labels=("client",))
         reachable = GaugeMetricFamily(REACHABLE, REACHABLE_HELP, labels=("client",))
         for name, limiter in self._limiters.items():
@@ -38,6 +41,7 @@ class HeadgateCollector(Collector):
             for status, count in limiter.errors.items():
                 errors.add_metric((name, status), count)
             unsettled.add_metric((name,), limiter.unsettled)
+            no_rule.add_metric((name,), limiter.no_rule)
             dropped.add_metric((name,), limiter.denials_dropped)
             reachable.add_metric((name,), limiter.reachable)
-        yield from (calls, errors, unsettled, dropped, reachable)
+        yield from (calls, errors, unsettled, no_rule, dropped, reachable)

@@ -48,7 +48,7 @@ def rate_limited(
     put back: a line in the log names each that would have been.
     """
     need(limiter, Headgate, "Celery")
-    guarded = Guarded(key, {}, cost, None, on_error)
+    guarded = Guarded(None, key, {}, cost, None, on_error)
     waits = backoff or Backoff(base=1.0, cap=60.0)
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:

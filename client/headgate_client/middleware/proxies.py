@@ -6,7 +6,7 @@ address that is connected: as long as an address is a proxy of ours, the one to 
 """
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -83,6 +83,18 @@ class ClientAddress:
         if address.version == 4 or self._ipv6_prefix == 128:
             return str(address)
         return str(ipaddress.ip_network((address, self._ipv6_prefix), strict=False))
+
+
+def by_address(entry: str = "remote_address", **options: Any) -> Callable[[Any], dict[str, str]]:
+    """Return a key function: `{"remote_address": …}` of each request, which is Envoy's name for it. Options are those
+    of `ClientAddress`; without any it is the address that is connected, which behind a proxy is the proxy's.
+    """
+    address = ClientAddress(**options)
+
+    def key(request: Any) -> dict[str, str]:
+        return {entry: address(request)}
+
+    return key
 
 
 def _network(number: int, text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:

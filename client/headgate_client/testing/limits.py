@@ -45,6 +45,13 @@ class FakeLimit:
     def window_ms(self) -> int:
         return UNIT_MS[self.unit] * self.unit_multiplier
 
+    def is_smaller(self, other: "FakeLimit") -> bool:
+        """Return true if it gives less: by rate, whatever the units; of equal rates, the smaller count."""
+        if other.unlimited:
+            return True
+        rates = self.requests_per_unit * other.window_ms, other.requests_per_unit * self.window_ms
+        return (rates[0], self.requests_per_unit) < (rates[1], other.requests_per_unit)
+
     @classmethod
     def of(cls, where: str, given: Mapping[str, Any], *, shadow: bool) -> "FakeLimit":
         """From the `rate_limit` of a rules file. Fields that mean nothing on one node are passed over."""

@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headgate_client.rates import split_rate
 from headgate_client.testing.limits import FakeLimit
+from headgate_client.unmet import Unmet
 
 _KNOWN = {"key", "value", "rate_limit", "descriptors", "shadow_mode", "share_threshold"}
 _IGNORED = {"detailed_metric", "value_to_metric", "metadata"}
-_RATE = re.compile(r"(\d+)/(\w+)")
 
 
 @dataclass(slots=True)
@@ -53,13 +54,15 @@ class FakeRules:
 
     def limit(self, domain: str, rate: str, entries: Mapping[str, str]) -> None:
         """Add one rule: `rate` like `5/minute`, and entries whose value is `*` for each value by itself."""
-        said = _RATE.fullmatch(rate)
-        if said is None:
-            raise ValueError(f"rate: like '5/minute', got {rate!r}")
+        requests, unit = split_rate("rate", rate)
         level = self._domains.setdefault(domain, _Level())
         for key, value in entries.items():
             level = level.below.setdefault((key, "" if value == "*" else value), _Level())
-        level.limit = FakeLimit.of("rate", {"requests_per_unit": int(said[1]), "unit": said[2]}, shadow=False)
+        level.limit = FakeLimit.of("rate", {"requests_per_unit": requests, "unit": unit}, shadow=False)
+
+    def has_domain(self, domain: str) -> bool:
+        """Return true if there are rules of that domain."""
+        return domain in self._domains
 
     def match(self, domain: str, entries: Iterable[tuple[str, str]]) -> tuple[FakeLimit, tuple[object, ...]] | None:
         """The limit, and the key of its counter; None where nothing limits."""
@@ -72,6 +75,18 @@ class FakeRules:
             level, of_rule = found
             key += [name, of_rule, "" if level.shared else value]
         return None if level is None or level.limit is None else (level.limit, tuple(key))
+
+    def unmet(self, domain: str, entries: Iterable[tuple[str, str]]) -> Unmet:
+        """Why nothing limits a descriptor."""
+        level = self._domains.get(domain)
+        if level is None:
+            return Unmet.NO_DOMAIN
+        for name, value in entries:
+            found = level.find(name, value)
+            if found is None:
+                return Unmet.NO_RULE
+            level = found[0]
+        return Unmet.NO_RULE if level.below else Unmet.EXEMPT
 
     def _add(self, where: str, level: _Level, descriptors: Sequence[Mapping[str, Any]]) -> None:
         for given in descriptors:

@@ -1,20 +1,19 @@
 """A server within the process, and clients of it: everything is real but the network and the time."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import grpc
 
-from headgate_client.aio import AsyncHeadgate
-from headgate_client.breaker import Breaker
-from headgate_client.client import Headgate
-from headgate_client.core import Link
+from headgate_client.in_process import InProcessAsyncHeadgate, InProcessHeadgate
 from headgate_client.testing.clock import FakeClock
 from headgate_client.testing.limits import Counter, FakeLimit
 from headgate_client.testing.rules import FakeRules
+from headgate_client.unmet import Unmet, encode_unmet
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from headgate_client.wire.envoy.type.v3.ratelimit_unit_pb2 import RateLimitUnit
 from headgate_client.wire.headgate.v1.limits_pb2 import (
     ReserveRequest,
     ReserveResponse,
@@ -27,6 +26,9 @@ MAX_REMAINING: Final = 2**32 - 1
 _ADDRESS: Final = "fake.headgate.test:8081"
 
 _Status = RateLimitResponse.DescriptorStatus
+_Met = tuple[FakeLimit, tuple[object, ...]]
+"""A limit that a descriptor meets, and the key of its counter."""
+RequestLimits = Literal["allow", "lower", "refuse"]
 
 
 class FakeRpcError(grpc.RpcError):
@@ -46,7 +48,11 @@ class FakeRpcError(grpc.RpcError):
 class FakeServer:
     """Keeps limits; fails when it is told to. `clock` moves its time."""
 
-    def __init__(self, *rules: Mapping[str, Any], clock: FakeClock | None = None) -> None:
+    def __init__(
+        self, *rules: Mapping[str, Any], clock: FakeClock | None = None, request_limits: RequestLimits = "lower"
+    ) -> None:
+        """`request_limits`, as the server's: what becomes of limits that come with a descriptor."""
+        self.request_limits = request_limits
         self.clock = clock or FakeClock()
         self.requests: list[RateLimitRequest] = []
         """All that have arrived, those that failed too."""
@@ -91,19 +97,27 @@ class FakeServer:
 
     def _decided(self, request: RateLimitRequest, *, overdraws: bool) -> RateLimitResponse:
         now_ms = round(self.clock.now_s() * 1000)
-        found = [self._charge(request, descriptor, overdraws=overdraws) for descriptor in request.descriptors]
+        found = [self._charges(request, descriptor, overdraws=overdraws) for descriptor in request.descriptors]
         charges = _without_replaced(found)
-        charged = [charge for charge in charges if charge is not None]
+        charged = [charge for group in charges for charge in group]
         denied = _decide(charged, now_ms)
         response = RateLimitResponse(
             overall_code=RateLimitResponse.OVER_LIMIT if denied else RateLimitResponse.OK,
-            statuses=[_Status(code=RateLimitResponse.OK) if one is None else one.status() for one in charges],
+            statuses=[
+                _tightest(group) if group else self._unlimited(request.domain, descriptor, replaced=bool(before))
+                for descriptor, before, group in zip(request.descriptors, found, charges, strict=True)
+            ],
         )
         if denied and any(charge.late or charge.refund or charge.limit.refund for charge in charged):
             # Not to be remembered: it is charged, or given back, each time; or room may come before its time.
             response.quota.requests = 1
             response.quota.valid_until.SetInParent()
         return response
+
+    def _unlimited(self, domain: str, descriptor: RateLimitDescriptor, *, replaced: bool) -> _Status:
+        entries = [(entry.key, entry.value) for entry in descriptor.entries]
+        reason = Unmet.REPLACED if replaced else self._rules.unmet(domain, entries)
+        return _Status.FromString(_Status(code=RateLimitResponse.OK).SerializeToString() + encode_unmet(reason))
 
     def reserve(self, payload: bytes) -> bytes:
         """One call of Reserve: the estimate is charged if it fits."""
@@ -112,7 +126,8 @@ class FakeServer:
         if self._failure is not None:
             raise self._failure
         decision = self._decided(request.request, overdraws=False)
-        if decision.overall_code != RateLimitResponse.OK:
+        charged = any(status.HasField("current_limit") for status in decision.statuses)
+        if decision.overall_code != RateLimitResponse.OK or not charged:
             return ReserveResponse(decision=decision).SerializeToString()
         name = f"reservation-{len(self._reservations)}"
         self._reservations[name] = _Reserved(request.request, self.clock.now_s() + (request.ttl_ms or 600_000) / 1000)
@@ -134,19 +149,51 @@ class FakeServer:
 
     def _make_up(self, request: RateLimitRequest, difference: int) -> None:
         now_ms = round(self.clock.now_s() * 1000)
-        for charge in [self._charge(request, descriptor, overdraws=False) for descriptor in request.descriptors]:
-            if charge is not None and not charge.limit.unlimited:
-                charge.counter.make_up(now_ms, difference)
+        for descriptor in request.descriptors:
+            for charge in self._charges(request, descriptor, overdraws=False):
+                if not charge.limit.unlimited:
+                    charge.counter.make_up(now_ms, difference)
+
+    def _charges(
+        self, request: RateLimitRequest, descriptor: RateLimitDescriptor, *, overdraws: bool
+    ) -> "list[_Charge]":
+        """Of one descriptor: none, one, or its rule's and that of the limit that it brings."""
+        entries = [(entry.key, entry.value) for entry in descriptor.entries]
+        found = self._rules.match(request.domain, entries)
+        met = [] if found is None else [found]
+        if descriptor.HasField("limit") and self._rules.has_domain(request.domain):
+            met = self._with_request_limit(met, descriptor, (request.domain, *entries))
+        return [self._charge(request, descriptor, *one, overdraws=overdraws) for one in met]
+
+    def _with_request_limit(
+        self, met: list[_Met], descriptor: RateLimitDescriptor, key: tuple[object, ...]
+    ) -> list[_Met]:
+        if self.request_limits == "refuse":
+            raise FakeRpcError(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "descriptors.limit: limits in requests are refused here (request_limits: refuse)",
+            )
+        unit = RateLimitUnit.Name(descriptor.limit.unit).lower()
+        asked = FakeLimit(descriptor.limit.requests_per_unit, unit)
+        own = (*key, "(request)", unit)
+        if self.request_limits == "allow" or not met:
+            return [(asked, own)]
+        rule = met[0][0]
+        asked = replace(asked, name=rule.name, shadow=rule.shadow, overdraft=rule.overdraft, refund=rule.refund)
+        return [*met, (asked, own)] if asked.is_smaller(rule) else met
 
     def _charge(
-        self, request: RateLimitRequest, descriptor: RateLimitDescriptor, *, overdraws: bool
-    ) -> "_Charge | None":
-        found = self._rules.match(request.domain, [(entry.key, entry.value) for entry in descriptor.entries])
-        if found is None:
-            return None
-        limit, key = found
+        self,
+        request: RateLimitRequest,
+        descriptor: RateLimitDescriptor,
+        limit: FakeLimit,
+        key: tuple[object, ...],
+        *,
+        overdraws: bool,
+    ) -> "_Charge":
         cost = descriptor.hits_addend.value if descriptor.HasField("hits_addend") else request.hits_addend or 1
         counter = self._counters.setdefault(key, Counter(limit))
+        counter.limit = limit
         if not descriptor.is_negative_hits:
             return _Charge(limit, counter, cost, overdraws=overdraws and limit.overdraft)
         if not limit.refund and not limit.unlimited:
@@ -234,9 +281,15 @@ class _Charge:
         return status
 
 
-def _without_replaced(charges: Sequence[_Charge | None]) -> list[_Charge | None]:
-    replaced = {name for charge in charges if charge is not None for name in charge.limit.replaces}
-    return [None if charge is None or charge.limit.name in replaced else charge for charge in charges]
+def _without_replaced(charges: Sequence[list[_Charge]]) -> list[list[_Charge]]:
+    replaced = {name for group in charges for charge in group for name in charge.limit.replaces}
+    return [[charge for charge in group if charge.limit.name not in replaced] for group in charges]
+
+
+def _tightest(charges: Sequence[_Charge]) -> _Status:
+    """Return the status of a descriptor: of its limits, that of the one that is over longest, or has least left."""
+    limited = [charge for charge in charges if not charge.limit.unlimited] or charges
+    return min(limited, key=lambda charge: (not charge.denies, charge.remaining, -charge.reset_ms)).status()
 
 
 def _decide(charges: Sequence[_Charge], now_ms: int) -> bool:
@@ -256,51 +309,17 @@ def _decide(charges: Sequence[_Charge], now_ms: int) -> bool:
     return denied
 
 
-class _Channel:
-    def close(self) -> None:
-        pass
-
-
-class _AsyncChannel:
-    async def close(self) -> None:
-        pass
-
-
-class FakeHeadgate(Headgate):
-    """A `Headgate` whose server is within the process."""
+class FakeHeadgate(InProcessHeadgate):
+    """A `Headgate` of a FakeServer, on its clock."""
 
     def __init__(self, server: FakeServer, domain: str, **options: Any) -> None:
-        super().__init__(_ADDRESS, domain, clock=server.clock, **options)
+        super().__init__(server, _ADDRESS, domain, clock=server.clock, **options)
         self.server = server
 
-    def _open_links(self) -> Sequence[Link]:
-        def call(payload: bytes, **_: Any) -> bytes:
-            return self.server.answer(payload)
 
-        def reserve(payload: bytes, **_: Any) -> bytes:
-            return self.server.reserve(payload)
-
-        def settle(payload: bytes, **_: Any) -> bytes:
-            return self.server.settle(payload)
-
-        return [Link(call, Breaker(self.server.clock), _Channel(), reserve=reserve, settle=settle)]
-
-
-class FakeAsyncHeadgate(AsyncHeadgate):
-    """An `AsyncHeadgate` whose server is within the process."""
+class FakeAsyncHeadgate(InProcessAsyncHeadgate):
+    """An `AsyncHeadgate` of a FakeServer, on its clock."""
 
     def __init__(self, server: FakeServer, domain: str, **options: Any) -> None:
-        super().__init__(_ADDRESS, domain, clock=server.clock, **options)
+        super().__init__(server, _ADDRESS, domain, clock=server.clock, **options)
         self.server = server
-
-    async def _open_links(self) -> Sequence[Link]:
-        async def call(payload: bytes, **_: Any) -> bytes:
-            return self.server.answer(payload)
-
-        async def reserve(payload: bytes, **_: Any) -> bytes:
-            return self.server.reserve(payload)
-
-        async def settle(payload: bytes, **_: Any) -> bytes:
-            return self.server.settle(payload)
-
-        return [Link(call, Breaker(self.server.clock), _AsyncChannel(), reserve=reserve, settle=settle)]

@@ -1,11 +1,15 @@
-"""`headgate check`: one request to a running server, and its answer as JSON."""
+"""`headgate check`: one request to a running server, and its answer: a sentence in a terminal, JSON for programs."""
 
 import argparse
 import json
+import logging
+import sys
 from typing import Any
 
 from headgate_client import Decision, Descriptor, DescriptorStatus, Headgate, RateLimitError, Tls
+from headgate_client.unmet import Unmet
 
+from headgate.cli.check_text import lines_of
 from headgate.console import descriptors
 from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, warn, write
 from headgate.console.parsers import Commands, uint32
@@ -26,7 +30,8 @@ def add_parser(commands: Commands) -> None:
     parser = commands.add_parser(
         "check",
         help="ask a running server for one decision",
-        description="Send one ShouldRateLimit request, one descriptor per argument, and print the answer as JSON.",
+        description="Send one ShouldRateLimit request, one descriptor per argument, and print the answer: as a "
+        "sentence in a terminal, else as JSON.",
         epilog=_EPILOG,
     )
     add_target(parser, "127.0.0.1:8081")
@@ -39,11 +44,14 @@ def add_parser(commands: Commands) -> None:
         help="the request's cost; 0 looks without charging (default: %(default)s)",
     )
     parser.add_argument("descriptors", nargs="+", metavar="key=value[,key=value]", help=descriptors.HELP)
+    parser.add_argument("--json", action="store_true", help="print JSON in a terminal too")
     parser.set_defaults(command=check)
 
 
 def check(args: argparse.Namespace) -> int:
     """Ask the server once and print its answer. Returns 0 for OK, 1 for over limit, 2 without a decision."""
+    # Whatever the client would log, the command says itself.
+    logging.getLogger("headgate_client").addHandler(logging.NullHandler())
     request = [Descriptor(descriptors.parse_descriptor(text)) for text in args.descriptors]
     try:
         with _client(args) as client:
@@ -53,7 +61,10 @@ def check(args: argparse.Namespace) -> int:
         return fail(f"{args.addr}: {error.status}: {error.message}{hint}", EXIT_USAGE)
     except (OSError, ValueError) as error:
         return fail(str(error), EXIT_USAGE)
-    write(json.dumps(_as_json(decision), indent=2))
+    if args.json or not sys.stdout.isatty():
+        write(json.dumps(_as_json(decision), indent=2))
+    else:
+        write("\n".join(lines_of(decision, args.domain, args.descriptors)))
     _warn_of_no_rule(args, decision)
     return EXIT_OK if decision.allowed else EXIT_FAILED
 
@@ -72,18 +83,20 @@ def _client(args: argparse.Namespace) -> Headgate:
 
 def _warn_of_no_rule(args: argparse.Namespace, decision: Decision) -> None:
     """An answer without any limit is a yes, and most often a mistake in the question."""
-    without = [text for text, status in zip(args.descriptors, decision.statuses, strict=False) if _is_unmet(status)]
-    if without and len(without) == len(decision.statuses):
+    if any(status.unmet is Unmet.NO_DOMAIN for status in decision.statuses):
+        warn(f"this server has no rules for domain {args.domain!r}: nothing limits the request")
+        return
+    without = [text for text, status in zip(args.descriptors, decision.statuses, strict=False) if _has_no_rule(status)]
+    if without:
         warn(
-            f"no rule of domain {args.domain!r} applies to {', '.join(without)}: "
-            "is the domain one that this server has?"
+            f"no rule of domain {args.domain!r} applies to {' '.join(without)}; "
+            f"`headgate rules explain DIR --domain {args.domain} {' '.join(without)}` says why"
         )
-    elif without:
-        warn(f"no rule of domain {args.domain!r} applies to {', '.join(without)}")
 
 
-def _is_unmet(status: DescriptorStatus) -> bool:
-    return status.limit is None and status.remaining == 0
+def _has_no_rule(status: DescriptorStatus) -> bool:
+    """A server of another make, or of a version before, does not tell that from a rule that is replaced."""
+    return status.unmet is Unmet.NO_RULE or (status.unmet is None and status.limit is None and status.remaining == 0)
 
 
 def _tls(args: argparse.Namespace) -> Tls | None:
@@ -107,4 +120,5 @@ def _status(status: DescriptorStatus) -> dict[str, Any]:
         "limit": limit and {"requests_per_unit": limit.requests_per_unit, "unit": limit.unit, "name": limit.name},
         "remaining": status.remaining,
         "reset_ms": status.reset_ms,
+        "unmet": None if status.unmet is None else status.unmet.name.lower(),
     }

@@ -158,7 +158,7 @@ def _switches(given: Mapping[str, str]) -> dict[str, Given]:
     names = {
         "LIMIT_RESPONSE_HEADERS_ENABLED": "response_headers",
         "SHADOW_MODE": "shadow_mode",
-        "RESPONSE_DYNAMIC_METADATA": "dynamic_metadata",
+        "RESPONSE_DYNAMIC_METADATA": "request_metadata",
         "MERGE_DOMAIN_CONFIG": "merge_domains",
         "USE_PROMETHEUS": "ratelimit_metrics",
     }

@@ -52,9 +52,6 @@ VARIABLES: Mapping[str, Unsupported] = {
     "REQUEST_TIMEOUT": Unsupported("a call ends with its caller's deadline; see HEADGATE_ORIGIN_DEADLINE_MS", ("0",)),
     "RUNTIME_WATCH_ROOT": Unsupported("links and files are both watched", (*TRUE, *FALSE)),
     "RUNTIME_IGNOREDOTFILES": Unsupported("files whose names begin with a dot are never read", TRUE),
-    "RESPONSE_DYNAMIC_METADATA": Unsupported(
-        "the metadata of the matched rules is returned, and not the request's descriptors", FALSE
-    ),
     "EXPIRATION_JITTER_MAX_SECONDS": Unsupported("keys in Redis expire when they can no longer matter"),
     "LOCAL_CACHE_SIZE_IN_BYTES": Unsupported(
         "denials are always answered from memory; HEADGATE_MAX_CELLS bounds it", ("0",)

@@ -219,6 +219,25 @@ class Settings:
         "The part of changed rules that one problem holds back: `domain`, the rules of the domain that has it, which "
         "keeps its last good ones; `all`, the whole set.",
     )
+    rules_overlay: Path | None = SERVING(
+        DIRECTORY,
+        None,
+        "Directory of overlay files (`*.yaml`, `*.yml`), watched for changes: they lay fields such as `algorithm` and "
+        "`on_error` over rules that others write, wherever `rules` come from. See docs/overlay.md.",
+        absent="no overlay",
+    )
+    default_algorithm: Literal["sliding_window", "fixed_window", "gcra"] = SERVING(
+        Choice(("sliding_window", "fixed_window", "gcra")),
+        "sliding_window",
+        "Algorithm of rules that name none. `gcra` can't keep limits of 0, nor those with `scope: global`: these have "
+        "`sliding_window` then. See docs/overlay.md.",
+    )
+    default_on_error: Literal["local", "open", "closed"] = SERVING(
+        Choice(("local", "open", "closed")),
+        "local",
+        "What decides by rules that say neither `on_error` nor `class` while the origin can't be asked. "
+        "See docs/failures.md.",
+    )
     drain_s: float = SERVING(
         Number(0, 3600, "SECONDS"),
         5.0,
@@ -383,6 +402,12 @@ class Settings:
     denied_body: str = ANSWERS(BODY, "", "Body for Envoy to send with a denial.", absent="Envoy's own")
     shadow_mode: bool = ANSWERS(Boolean(), False, "Decide and count everything, deny nothing.")
     dynamic_metadata: bool = ANSWERS(Boolean(), False, "Return a matched rule's `metadata` as dynamic metadata.")
+    request_metadata: bool = ANSWERS(
+        Boolean(),
+        False,
+        "Tell the request back as dynamic metadata, in envoyproxy/ratelimit's form: `domain`, `descriptors`, "
+        "`hitsAddend`, and of what passed `metadata` and `passedBackends`. For Envoy AI Gateway. See docs/envoy.md.",
+    )
 
     reason_header: str | None = ANSWERS(
         HEADER,
@@ -399,8 +424,8 @@ class Settings:
     overdraft: bool = ANSWERS(
         Boolean(),
         False,
-        "Rules that don't say `overdraft` themselves charge every cost, beyond the limit if need be, as "
-        "envoyproxy/ratelimit does. See docs/tokens.md.",
+        "Rules that don't say `overdraft` themselves charge every cost that a request names, beyond the limit if need "
+        "be, as envoyproxy/ratelimit does. See docs/tokens.md.",
     )
     refund: bool = ANSWERS(
         Boolean(),

@@ -5,7 +5,6 @@ reading of the process's environment, no logging, no exit. All problems of all
 sources are found in one pass, so that an operator mends them in one go.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from headgate.config.compat import COMPAT_ENV, translate
 from headgate.config.file import read_config_file
 from headgate.config.settings import ENV_PREFIX, REQUIRED, SETTINGS, Setting, Settings
 from headgate.errors import ConfigError
+from headgate.spelling import did_you_mean, meant
 
 CONFIG_FLAG = "--config"
 CONFIG_ENV = ENV_PREFIX + "CONFIG"
@@ -88,7 +88,7 @@ def _take_file(reading: _Reading, path: Path) -> None:
         where = f"{path}:{entry.line}: {entry.key}"
         setting = _BY_NAME.get(entry.key)
         if setting is None:
-            reading.problems.append(f"{where}: is not a setting{_did_you_mean(entry.key, list(_BY_NAME))}")
+            reading.problems.append(f"{where}: is not a setting{did_you_mean(entry.key, list(_BY_NAME))}")
         elif setting.repeatable or not entry.is_list:
             reading.take(setting, where, entry.texts)
         else:
@@ -140,11 +140,5 @@ def _with_defaults(reading: _Reading) -> dict[str, Any]:
 
 def _meant_variable(name: str) -> str:
     # The prefix that all share would make everything look alike.
-    return _did_you_mean(name.removeprefix(ENV_PREFIX).lower(), [*_BY_NAME, "config"], prefix=ENV_PREFIX)
-
-
-def _did_you_mean(name: str, known: list[str], prefix: str = "") -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-    if not close:
-        return ""
-    return f"; did you mean {prefix + close[0].upper() if prefix else close[0]}?"
+    close = meant(name.removeprefix(ENV_PREFIX).lower(), [*_BY_NAME, "config"])
+    return "" if close is None else f"; did you mean {ENV_PREFIX}{close.upper()}?"

@@ -4,6 +4,7 @@ The first `=` ends a key, so values may hold more of them. `\,`, `\=` and `\\` s
 the characters themselves; any other backslash is one.
 """
 
+import argparse
 import re
 
 from headgate.errors import ConfigError
@@ -13,6 +14,20 @@ _CHARACTER = re.compile(r"\\([,=\\])|(.)", re.DOTALL)
 """A character that stands for itself only, behind its backslash, or any other one."""
 
 Pairs = list[tuple[str, str]]
+
+
+def add_one(parser: argparse.ArgumentParser, about: str = HELP) -> None:
+    """Add the argument of a command that is about one descriptor. `--descriptor` is how versions before had it."""
+    parser.add_argument("entries", nargs="?", metavar="key=value[,key=value]", help=about)
+    parser.add_argument("--descriptor", help=argparse.SUPPRESS)
+
+
+def one_of(args: argparse.Namespace) -> tuple[tuple[str, str], ...] | None:
+    """The entries of that descriptor; None where none was given. Raises ConfigError."""
+    given = [text for text in (args.entries, args.descriptor) if text is not None]
+    if len(given) > 1:
+        raise ConfigError(f"{given[0]!r} and --descriptor {given[1]!r}: one descriptor is expected")
+    return tuple(parse_descriptor(given[0])) if given else None
 
 
 def parse_descriptor(text: str) -> Pairs:

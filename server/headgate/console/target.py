@@ -6,6 +6,8 @@ from typing import Any
 
 from headgate_client.tls_mistake import TlsMistake, tls_mistake
 
+from headgate.console.parsers import accepting
+
 _HINTS = {
     TlsMistake.NO_TLS: "it may want TLS: --tls-ca FILE",
     TlsMistake.NO_CERTIFICATE: "it may want a client certificate: --tls-cert FILE --tls-key FILE",
@@ -15,6 +17,9 @@ _HINTS = {
     TlsMistake.NOT_SERVED: "it speaks no TLS at this address",
 }
 """Flags that mend each mistake with TLS."""
+
+HTTP_THERE = "http1.x server"
+"""Part of what gRPC says where it is answered by HTTP/1."""
 
 ADDR_HELP = "host:port or unix:/path (default: %(default)s)"
 
@@ -34,10 +39,11 @@ def add_target(parser: argparse.ArgumentParser, address: str, addr_help: str = A
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0 < seconds <= 3600:
-        raise ValueError
-    return seconds
+    with accepting("seconds, more than 0 and at most 3600", text):
+        seconds = float(text)
+        if not 0 < seconds <= 3600:
+            raise ValueError
+        return seconds
 
 
 def wants_tls(args: argparse.Namespace) -> bool:
@@ -57,6 +63,10 @@ def token_line(path: Path | None) -> str | None:
 
 
 def why_closed(args: argparse.Namespace, status: Any, message: str) -> str:
-    """Say which flag may be missing where a connection failed, or nothing."""
+    """Say what may be at the address, or which flag may be missing, where a connection failed; or nothing."""
+    if HTTP_THERE in message:
+        return " (an HTTP server is there: gRPC has a port of its own, 8081 unless set otherwise)"
+    if status == "UNIMPLEMENTED":
+        return " (this port does not serve it: operators' commands are for that of admin_grpc, others for that of grpc)"
     mistake = tls_mistake(message, tls=wants_tls(args), certificate=args.tls_cert is not None)
     return f" ({_HINTS[mistake]})" if status == "UNAVAILABLE" and mistake is not None else ""

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from headgate.clock import SystemClock
-from headgate.decision_log.batch import RecordFilter
+from headgate.decision_log.batch import FOREVER_MS, RecordFilter
+from headgate.decision_log.coverage import Coverage, coverage_of
 from headgate.decision_log.json_lines import entries_of_line
 from headgate.decision_log.rule_contents import PART, Content, joined, load_content
 from headgate.decision_log.schema import DecisionRecord, Entry, Event, NodeRun, decision_id
@@ -34,6 +35,8 @@ class LogView:
     """JSON lines that were read already: from stdin, or from servers."""
     contents: Mapping[str, Content] = field(default_factory=dict)
     """Rule sets that servers sent along, by their digests."""
+    told: Sequence[Coverage] = ()
+    """Times that servers said their logs cover; the lines are theirs then."""
     stats: ReadStats = field(default_factory=ReadStats)
     _rules: dict[str, RuleSet | None] = field(default_factory=dict)
     _shipped: dict[str, Content] = field(default_factory=dict)
@@ -44,6 +47,8 @@ class LogView:
     _searches: dict[Path, LogSearch] = field(default_factory=dict)
     _line_events: list[Event] | None = None
     """Events among the lines; None until these were read."""
+    _line_times: list[tuple[int, int]] = field(default_factory=list)
+    """First and last time of the lines, where they have any."""
 
     def everything(self) -> Iterator[Entry]:
         """All decisions and events, log by log."""
@@ -73,6 +78,13 @@ class LogView:
         self._shipped.update(joined([event.fields for event in found if event.kind == PART]))
         return sorted([event for event in found if event.kind != PART], key=lambda event: event.time_ms)
 
+    def coverage(self) -> list[Coverage]:
+        """Time that each of the logs covers; what was in lines counts as one log. To be asked after `events`."""
+        found = [*self.told, *([] if self.told else coverage_of("what was given as lines", self._line_times))]
+        for path in self._directories():
+            found += coverage_of(str(path), self._search(path).spans())
+        return found
+
     def _search(self, path: Path) -> LogSearch:
         if path not in self._searches:
             self._searches[path] = LogSearch(path, self.stats)
@@ -93,6 +105,7 @@ class LogView:
         first = self._line_events is None
         events: list[Event] = []
         found: list[DecisionRecord] = []
+        first_ms, last_ms = FOREVER_MS, -1
         by_id = [] if first or want.descriptor_hashes else [decision_id(number) for number in want.numbers]
         for text in self._texts():
             if by_id and not any(number in text for number in by_id):
@@ -100,12 +113,14 @@ class LogView:
             entries = entries_of_line(text)
             self.stats.skipped_lines += bool(first and not entries and text.strip())
             for entry in entries:
+                first_ms, last_ms = min(first_ms, entry.time_ms), max(last_ms, entry.time_ms)
                 if isinstance(entry, Event):
                     events.append(entry)
                 elif want.wants(entry):
                     found.append(entry)
         if first:
             self._line_events = events
+            self._line_times = [(first_ms, last_ms)] if last_ms >= 0 else []
             self.stats.events += len(events)
         self.stats.records += len(found)
         return found

@@ -74,6 +74,11 @@ class SegmentIndex:
             return []
         return self._entries(wanted)
 
+    def span(self) -> tuple[int, int] | None:
+        """First and last time of its blocks; None where it has none."""
+        facts = [entry.facts for entry in self._entries(None)]
+        return (min(each.first_ms for each in facts), max(each.last_ms for each in facts)) if facts else None
+
     def _entries(self, wanted: Wanted | None) -> list[IndexEntry]:
         entries, covered = scan(read_index(self.segment), wanted)
         if self._facts is not None and covered < self._facts.covered:
@@ -108,6 +113,15 @@ class LogSearch:
                     self._indexes[segment] = SegmentIndex(segment, size, self._stats)
             if segment in self._indexes:
                 yield self._indexes[segment]
+
+    def spans(self) -> Iterator[tuple[int, int]]:
+        """First and last times of the oldest and the newest segments; those between them are not looked at."""
+        begun = [begun_ms for segment in self._sizes if (begun_ms := begun_at_ms(segment)) is not None]
+        ends = [(0, min(begun)), (max(begun), FOREVER_MS)] if begun else [(0, FOREVER_MS)]
+        for since_ms, until_ms in ends:
+            for index in self._needed(since_ms, until_ms):
+                if (span := index.span()) is not None:
+                    yield span
 
     def events(self) -> Iterator[Event]:
         """All events."""

@@ -110,6 +110,8 @@ class DecisionsService:
         records = view.decisions(RecordFilter(numbers=numbers), near_ms) if numbers else []
         events = view.events()
         answer = pb.FindResponse(skipped_bytes=view.stats.skipped_bytes)
+        for covered in view.coverage():
+            answer.first_ms, answer.last_ms = covered.first_ms, covered.last_ms
         answer.more = len(records) > MAX_LINES or len(events) > MAX_LINES or view.stats.left_blocks > 0
         answer.lines.extend(_lines([*records[-MAX_LINES:], *events[-MAX_LINES:]]))
         answer.rules.extend(_rule_sets(directory, records, events))

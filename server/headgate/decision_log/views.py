@@ -15,8 +15,9 @@ from typing import Any, Final
 from headgate.clock import Clock
 from headgate.decision_log.batch import RecordFilter
 from headgate.decision_log.explain.causes import causes_of
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain
+from headgate.decision_log.explain.explanation import explain
 from headgate.decision_log.explain.history import EventHistory
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.explain.sentences import reason_of
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.reader import LogView

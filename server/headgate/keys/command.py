@@ -12,7 +12,7 @@ from headgate import plain_json
 from headgate.console import descriptors
 from headgate.console.admin_call import call
 from headgate.console.output import EXIT_FAILED, EXIT_OK, write
-from headgate.console.parsers import Commands, uint32
+from headgate.console.parsers import Commands, accepting, uint32
 from headgate.console.target import add_target
 from headgate.errors import ConfigError
 
@@ -94,10 +94,11 @@ def _add_why(parser: argparse.ArgumentParser) -> None:
 
 def _factor(text: str) -> int:
     """In millionths."""
-    millionths = round(float(text) * 1_000_000)
-    if millionths < 1:
-        raise ValueError
-    return millionths
+    with accepting("a number above 0, such as 2 or 0.5", text):
+        millionths = round(float(text) * 1_000_000)
+        if millionths < 1:
+            raise ValueError
+        return millionths
 
 
 # Actions

@@ -13,6 +13,7 @@ from headgate.limiter.algorithm import AlgorithmRules
 from headgate.limiter.fixed_window import FixedWindow
 from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.model_budget import ModelName, model_of
 from headgate.limiter.rule_name import NO_NAME, RuleName
 from headgate.limiter.sliding_window import SlidingWindow
 
@@ -192,17 +193,26 @@ class PendingDecision(Protocol):
 
 
 def denies(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
-    """Return whether the request is denied: a rule is over that is neither shadow nor quota, or every quota is."""
-    quotas = quotas_over = 0
+    """Return whether the request is denied: a rule is over that is neither shadow nor quota, or every group of quotas
+    is. A group is over if any of its quotas is."""
+    quotas = False
     for charge, remaining in zip(charges, outcomes, strict=True):
-        if charge.shadow:
-            continue
         if charge.quota:
-            quotas += 1
-            quotas_over += remaining < 0
-        elif remaining < 0:
+            quotas = True
+        elif remaining < 0 and not charge.shadow:
             return True
-    return quotas > 0 and quotas == quotas_over
+    return quotas and not _has_room_in_a_group(charges, outcomes)
+
+
+def _has_room_in_a_group(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:
+    quotas = [(quota_group(charge), left) for charge, left in zip(charges, outcomes, strict=True) if charge.quota]
+    over = {group for group, left in quotas if left < 0}
+    return any(group not in over for group, _ in quotas)
+
+
+def quota_group(charge: Charge) -> ModelName | bytes:
+    """Return the group that a quota is of: its model's, or else one by itself, named by its key."""
+    return model_of(charge.entries) or charge.key
 
 
 def only_shadow_over(charges: tuple[Charge, ...], outcomes: list[int]) -> bool:

@@ -154,15 +154,20 @@ def pack_names(reports: Sequence[Report]) -> bytes:
 
 
 def unpack_numbers(reply: bytes) -> tuple[int, ...]:
-    """Read the flat array of numbers that call.lua returns."""
+    """Read the flat array of numbers that call.lua returns. Raises ValueError and TypeError for anything else."""
     numbers: tuple[int, ...] = msgpack.unpackb(reply, use_list=False)
+    if type(numbers) is not tuple:
+        raise TypeError("no array")
     return numbers
 
 
 def unpack_reply(
     flat: tuple[int, ...], reports: Sequence[Report], requests: int
 ) -> tuple[tuple[Answer, ...], tuple[bool, ...]]:
-    """Build one answer per report, and per request whether it was charged, from the numbers of call.lua."""
+    """Build one answer per report, and per request whether it was charged, from the numbers of call.lua.
+
+    Raises ValueError if there are more or fewer numbers than that.
+    """
     first = at = 1 + requests
     charged = tuple([charged == 1 for charged in flat[1:at]])
     answers: list[Answer] = []
@@ -194,4 +199,6 @@ def _with_refunds(reports: Sequence[Report], answers: list[Answer], flat: Sequen
         else:
             answers[index] = answer._replace(refund=current)
         at += REFUND_NUMBERS
+    if at != len(flat):
+        raise ValueError(f"{len(flat)} numbers and not {at}")
     return tuple(answers)

@@ -189,7 +189,7 @@ class ShardSession(Shard):
                 if not question.join(wanted, MAX_REPORTS):
                     break
                 taken.append(question)
-            order.take()
+            order.take(len(question.asked))
         return taken
 
     def _refills(self, room: int) -> Iterator[SharedCounter]:
@@ -310,13 +310,13 @@ class ShardSession(Shard):
     def _try_again(self, under_way: CallUnderWay, now_s: float, decided: list[Decided]) -> None:
         """Decide what came for a key while a call for it was under way: it may not have to be asked any more."""
         for line in self._questions.turns:
-            came, line.questions = line.questions, deque()
+            came, line.waiting = line.waiting, deque()
             for question in came:
                 if question.request.decided:
                     continue
                 must_ask, ended = question.try_again(now_s) if question.meets(under_way.positions) else (True, None)
                 if must_ask:
-                    line.questions.append(question)
+                    line.waiting.append(question)
                 elif ended is not None:
                     decided.append(ended)
         self._questions.drop_empty()

@@ -13,21 +13,20 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
-from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
 from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
 from headgate.endpoint.methods import parsed
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
-from headgate.limiter.decision import Charge
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.operations.take_claim import ClaimState, TakeClaim
-from headgate.pending import PendingAnswer, answer_future
+from headgate.pending import answer_future
 from headgate.reservations import ids
+from headgate.reservations.difference import Charging, checked_request, make_up
 from headgate.reservations.ids import Reservation
 from headgate.reservations.open_count import MOST_OPEN, OpenReservations
-from headgate.reservations.returning import still_charged
 from headgate.reservations.signing import SigningKey
 
 SERVICE: Final = "headgate.v1.Limits"
@@ -44,22 +43,6 @@ RETRY_S: Final = 1.0
 MAX_ACTUAL: Final = 2**32 - 1
 
 Call = Callable[[bytes], Awaitable[bytes]]
-
-
-class Charging(Protocol):
-    """The handler, which decides serialized RateLimitRequests."""
-
-    def charges(self, payload: bytes) -> tuple[Charge, ...]:
-        """Return what a request would be charged on; nothing, where nothing limits it."""
-
-    def reserve(self, payload: bytes) -> bytes | PendingAnswer:
-        """Decide an estimate; it is charged if it fits."""
-
-    def charge_late(self, payload: bytes) -> None:
-        """Charge in any case."""
-
-    def uncharge(self, charges: tuple[Charge, ...]) -> None:
-        """Undo so much of what was charged."""
 
 
 @dataclass(slots=True)
@@ -125,7 +108,7 @@ class ReservationService:
 
     async def _reserve(self, payload: bytes) -> bytes:
         request = parsed(pb.ReserveRequest, payload)
-        asked, ttl_ms = _checked_request(request.request), self._checked_ttl(request.ttl_ms)
+        asked, ttl_ms = checked_request(request.request), self._checked_ttl(request.ttl_ms)
         nonce = self.random_bytes(ids.NONCE_BYTES)
         now_ms = self.now_ms(self.origin.shard_of(nonce))
         keys = {charge.key for charge in self.charging.charges(asked)}
@@ -239,36 +222,10 @@ class ReservationService:
 
     def _make_up(self, reservation: Reservation, actual: int, now_ms: int) -> None:
         """Charge what it came to beyond its estimate, or give back what still counts of the rest; free its place."""
-        charges = self.charging.charges(reservation.request)
-        self._open.remove({charge.key for charge in charges}, reservation.expires_ms)
-        message = RateLimitRequest.FromString(reservation.request)
-        estimate = message.hits_addend
-        if actual > estimate:
-            message.hits_addend = actual - estimate
-            self.charging.charge_late(message.SerializeToString())
-        elif actual < estimate:
-            unused = estimate - actual
-            charged_ms = reservation.charged_ms
-            self.charging.uncharge(
-                still_charged(charges, estimate=estimate, unused=unused, charged_ms=charged_ms, now_ms=now_ms)
-            )
+        keys = {charge.key for charge in self.charging.charges(reservation.request)}
+        self._open.remove(keys, reservation.expires_ms)
+        make_up(self.charging, reservation.request, actual, charged_ms=reservation.charged_ms, now_ms=now_ms)
 
 
 def _expired() -> NotFound:
     return NotFound("id: the reservation has expired, and was not settled in time: its estimate stands")
-
-
-def _checked_request(request: RateLimitRequest) -> bytes:
-    if not request.hits_addend:
-        raise BadRequest("request.hits_addend: the estimate, at least 1")
-    for index, descriptor in enumerate(request.descriptors):
-        if descriptor.HasField("hits_addend"):
-            raise BadRequest(
-                f"request.descriptors[{index}].hits_addend: there is one estimate for all, request.hits_addend"
-            )
-        if descriptor.is_negative_hits:
-            raise BadRequest(f"request.descriptors[{index}].is_negative_hits: what is reserved is not given back")
-    payload = request.SerializeToString()
-    if len(payload) > ids.MAX_REQUEST_BYTES:
-        raise BadRequest(f"request: {len(payload)} bytes, at most {ids.MAX_REQUEST_BYTES} can be reserved for")
-    return payload

@@ -1,14 +1,20 @@
-"""Advice about rules that are allowed and hardly intended: rules that nothing can match, names that no rule has.
+"""Advice about rules that are allowed and hardly intended: rules that nothing can match, names that no rule has,
+regular expressions, domains without a limit.
 
 Never a reason to refuse a set: `headgate rules check` says it, and serving goes on.
 """
 
+import re
 from collections.abc import Iterator
+from typing import Final
 
 from headgate.rules.fields import shown
 from headgate.rules.problems import Problem
 from headgate.rules.ruleset import Domain, RuleInfo, RuleSet
 from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard, rule_name
+
+_EXPRESSION: Final = re.compile(r"^\^|\$$|\\[dws.]|\[[^]]+\][*+]")
+r"""Marks of a regular expression: `^` in front, `$` at the end, `\d`, `[a-z]+`. (`.*` alone may be a wildcard.)"""
 
 
 def advise(rules: RuleSet) -> list[Problem]:
@@ -16,6 +22,10 @@ def advise(rules: RuleSet) -> list[Problem]:
     found: list[Problem] = []
     for domain in rules.domains.values():
         found += [_at(domain.place(place), reason) for place, reason in _unmatched(domain, domain.level)]
+        found += [_at(domain.place(place), reason) for place, reason in _expressions(domain.level)]
+        if next(domain.limits(), None) is None:
+            reason = f"warning: domain {shown(domain.name)} has no limit: nothing is denied by it"
+            found.append(Problem(domain.file, 1, reason))
     found += _unknown_names(list(rules.rules()))
     return sorted(found)
 
@@ -59,6 +69,21 @@ def _behind_others(slot: KeySlot) -> Iterator[tuple[str, int, RuleNode, Wildcard
         # Any value at all, which only a pattern of nothing but stars covers.
         first = None if slot.wildcards is None else slot.wildcards.find("")
         yield slot.key, slot.any_place, slot.any_node, first
+
+
+def _expressions(level: Level) -> Iterator[tuple[int, str]]:
+    """Values that look like regular expressions, which are none here."""
+    for slot in level.values():
+        for value, _, place, _ in slot.rules():
+            if _EXPRESSION.search(value):
+                name = shown(rule_name(slot.key, value))
+                yield (
+                    place,
+                    f"warning: {name} looks like a regular expression, and is none: only `*` stands for anything",
+                )
+        for node in slot.distinct():
+            if node.children is not None:
+                yield from _expressions(node.children)
 
 
 def _unknown_names(infos: list[RuleInfo]) -> Iterator[Problem]:

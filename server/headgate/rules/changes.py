@@ -108,6 +108,7 @@ def _with_level(domain: Domain, level: Level, total: int, count: int, trail: Tra
         request_limits=domain.request_limits,
         paths=domain.paths,
         trail=trail,
+        under=domain.under,
     )
 
 

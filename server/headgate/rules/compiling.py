@@ -5,7 +5,8 @@ it comes into force is the store's matter.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from headgate.limiter.limit import Limit
@@ -20,12 +21,16 @@ from headgate.rules.content import (
     rule_number,
     settings_number,
 )
+from headgate.rules.defaults import defaults_of
+from headgate.rules.laying import lay, report
+from headgate.rules.overlay import OverlayEntry, OverlayReport
+from headgate.rules.overlay_reader import read_overlay
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import FileRules, read_file
-from headgate.rules.ruleset import NO_RULES, Domain, RuleSet, rule_set
+from headgate.rules.ruleset import NO_RULES, Domain, RuleSet, Under, rule_set
 from headgate.rules.sharding import split_counters
-from headgate.rules.source import FileId, RulesSource, SourceFile
+from headgate.rules.source import DEFAULTS, FileId, RulesSource, SourceFile
 from headgate.rules.tree import Leaves, Level, LevelBuilder, unpack_place
 
 
@@ -44,6 +49,7 @@ class DomainOutcome:
     """Outcome of all files of a domain together: the domain, or problems."""
 
     files: tuple[FileId, ...]
+    """The files, and the layers that concern the domain."""
     domain: Domain | None
     problems: tuple[Problem, ...] = ()
 
@@ -56,8 +62,12 @@ class Compiled:
     domains: Mapping[str, DomainOutcome]
     """Outcomes by the names of the domains, in the order of their first files."""
 
+    overlay: OverlayReport = field(default_factory=OverlayReport)
+    overlay_problems: tuple[Problem, ...] = ()
+    """Those that the overlay has by itself."""
+
     def problems(self) -> list[Problem]:
-        """All of them, file by file as far as they are of one."""
+        """All of them, domain by domain."""
         found = [problem for outcome in self.domains.values() for problem in outcome.problems]
         return found + [problem for outcome in self.files.values() for problem in outcome.problems]
 
@@ -66,54 +76,59 @@ NOTHING = Compiled({}, {})
 
 
 def compile_source(source: RulesSource, pace: Pace, *, merge_domains: bool) -> RuleSet:
-    """The rule set of these files; raises with every problem of every file."""
+    """The rule set of these files, with the overlay over it; raises with every problem of every file.
+
+    Where the overlay makes no sense with a rule, the rule is as it would be without it: the set's `overlay` says so.
+    """
     compiled = compile_changed(source, NOTHING, NO_RULES, pace, merge_domains=merge_domains)
     order = {file.path: number for number, file in enumerate(source.files)}
     problems = sorted(compiled.problems(), key=lambda problem: order[problem.file])
-    if problems:
-        raise RulesError(problems)
-    return rule_set({name: outcome.domain for name, outcome in compiled.domains.items() if outcome.domain is not None})
+    if problems or compiled.overlay_problems:
+        raise RulesError([*compiled.overlay_problems, *problems])
+    domains = {name: outcome.domain for name, outcome in compiled.domains.items() if outcome.domain is not None}
+    return rule_set(domains).under(compiled.overlay, tuple(file for file in source.files if file.is_layer))
 
 
 def compile_changed(
     source: RulesSource, before: Compiled, in_force: RuleSet, pace: Pace, *, merge_domains: bool
 ) -> Compiled:
-    """Compile the domains that have other files than `before`, and than in force; the others are as they are there."""
-    reading = _FileReading(source, before, in_force, pace)
-    files = {file.id: reading.outcome(file) for file in source.files}
+    """Compile the domains that have other files or layers than `before`, and than in force; the others are as there."""
+    entries, problems = read_overlay(source.overlay)
+    reading = _FileReading(source, before, in_force, entries, pace)
+    files = {file.id: reading.outcome(file) for file in source.rules}
     by_domain: dict[str, list[SourceFile]] = {}
-    for file in source.files:
+    for file in source.rules:
         if domain := files[file.id].domain:
             by_domain.setdefault(domain, []).append(file)
     domains = {
-        domain: _known(domain, own, before, in_force) or _joined(domain, own, reading, merge_domains=merge_domains)
+        domain: reading.known(domain, own) or _joined(domain, own, reading, merge_domains=merge_domains)
         for domain, own in by_domain.items()
     }
-    return Compiled(files, domains)
-
-
-def _known(domain: str, own: list[SourceFile], before: Compiled, in_force: RuleSet) -> DomainOutcome | None:
-    """Find the outcome of the same files, of the last time or of when they came into force."""
-    ids = tuple(file.id for file in own)
-    known = before.domains.get(domain)
-    if known is not None and known.files == ids:
-        return known
-    serving = in_force.domain(domain)
-    if serving is not None and tuple(file.id for file in serving.files) == ids:
-        return DomainOutcome(ids, serving)
-    return None
+    made = [outcome.domain for outcome in domains.values() if outcome.domain is not None]
+    return Compiled(files, domains, report(entries, made), tuple(problems))
 
 
 class _FileReading:
     """Files as they are read, each at most once."""
 
-    def __init__(self, source: RulesSource, before: Compiled, in_force: RuleSet, pace: Pace) -> None:
+    def __init__(
+        self,
+        source: RulesSource,
+        before: Compiled,
+        in_force: RuleSet,
+        entries: Sequence[OverlayEntry],
+        pace: Pace,
+    ) -> None:
         self._before = before
+        self._rules = in_force
+        self.entries = entries
+        self.defaults = defaults_of(source.defaults)
+        self._layers = [file.id for file in source.files if file.is_layer]
         self._in_force = {file.id: domain.name for domain in in_force.domains.values() for file in domain.files}
         self.pace = pace
-        self._leaves = Leaves()
+        self.leaves = Leaves()
         self._read: dict[FileId, FileRules] = {}
-        self.numbers = {file.id: number for number, file in enumerate(source.files)}
+        self.numbers = {file.id: number for number, file in enumerate(source.rules)}
         """Numbers of the files, which stand in the places of rules."""
 
     def outcome(self, file: SourceFile) -> FileOutcome:
@@ -127,6 +142,23 @@ class _FileReading:
         rules = self.rules(file)
         return FileOutcome(rules.domain, () if rules.domain else tuple(rules.problems))
 
+    def layers_of(self, domain: str) -> tuple[FileId, ...]:
+        """Tell the layers that concern a domain: the defaults, and the overlay if an entry is of it."""
+        overlaid = any(entry.domain.matches(domain) for entry in self.entries)
+        return tuple(layer for layer in self._layers if overlaid or layer[0] == DEFAULTS)
+
+    def known(self, domain: str, own: list[SourceFile]) -> DomainOutcome | None:
+        """Find the outcome of the same files and layers, of the last time or of when they came into force."""
+        layers = self.layers_of(domain)
+        ids = (*(file.id for file in own), *layers)
+        known = self._before.domains.get(domain)
+        if known is not None and known.files == ids:
+            return known
+        serving = self._rules.domain(domain)
+        if serving is not None and (*(file.id for file in serving.files), *serving.under.layers) == ids:
+            return DomainOutcome(ids, serving)
+        return None
+
     def rules(self, file: SourceFile) -> FileRules:
         """Read a file, unless it has been read."""
         rules = self._read.get(file.id)
@@ -134,14 +166,17 @@ class _FileReading:
             data = file.data
             self.pace.begin_file(file.path, len(data))
             number = self.numbers[file.id]
-            rules = read_file(file.path, data, number=number, leaves=self._leaves, pace=self.pace)
+            rules = read_file(
+                file.path, data, number=number, leaves=self.leaves, pace=self.pace, defaults=self.defaults
+            )
             self._read[file.id] = rules
         return rules
 
 
 def _joined(domain: str, files: list[SourceFile], reading: _FileReading, *, merge_domains: bool) -> DomainOutcome:
     """Compile one domain of its files."""
-    ids = tuple(file.id for file in files)
+    layers = reading.layers_of(domain)
+    ids = (*(file.id for file in files), *layers)
     read = [reading.rules(file) for file in files]
     paths = {reading.numbers[file.id]: file.path for file in files}
     problems = [problem for rules in read for problem in rules.problems]
@@ -154,6 +189,16 @@ def _joined(domain: str, files: list[SourceFile], reading: _FileReading, *, merg
         problems += _problems_at(paths, split_counters(level, shard_by, reading.pace.breathe))
     if problems:
         return DomainOutcome(ids, None, tuple(problems))
+    laid = lay(
+        reading.entries,
+        reading.leaves,
+        domain,
+        level,
+        defaults=reading.defaults,
+        where=partial(_where, paths),
+        tick=reading.pace.tick,
+    )
+    level = laid.level
     made = Domain(
         domain,
         level,
@@ -163,8 +208,14 @@ def _joined(domain: str, files: list[SourceFile], reading: _FileReading, *, merg
         request_limits=request_limits,
         files=tuple(files),
         paths=paths,
+        under=Under(layers, laid.clashes, laid.met),
     )
     return DomainOutcome(ids, made)
+
+
+def _where(paths: Mapping[int, str], place: int) -> str:
+    number, line = unpack_place(place)
+    return f"{paths[number]}:{line}"
 
 
 def _problems_at(paths: Mapping[int, str], found: Iterable[tuple[int, str]]) -> list[Problem]:

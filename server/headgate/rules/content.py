@@ -21,8 +21,9 @@ from headgate.limiter.limit import (
     Scope,
 )
 from headgate.limiter.rule_name import Steps
+from headgate.rules.defaults import PROGRAM
 from headgate.rules.keys import encode_key, encode_part
-from headgate.rules.limits import CLASS_ON_ERROR
+from headgate.rules.limits import CLASS_ON_ERROR, MODES
 from headgate.rules.request_limits import RequestLimits
 
 SUM_BYTES: Final = 256
@@ -30,14 +31,6 @@ SUM_BYTES: Final = 256
 others with an equal sum of 256 bits within hours. At 2,048 bits nobody does."""
 
 _MODULUS: Final = 1 << 8 * SUM_BYTES
-
-MODES: Final = {
-    "shadow_mode": "shadow",
-    "quota_mode": "quota",
-    "detailed_metric": "detailed_metric",
-    "value_to_metric": "value_to_metric",
-}
-"""Flags of a descriptor, and what `Limit` calls them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +64,15 @@ def _rate_limit(limit: Limit) -> dict[str, Any]:
 def _limited(limit: Limit) -> dict[str, Any]:
     """Fields of a limit that is one; those of the second part are left out where they say what is so anyway."""
     fields: dict[str, Any] = {"requests_per_unit": limit.requests_per_unit, "unit": limit.unit.name.lower()}
+    traffic_class = limit.traffic_class
+    on_error = PROGRAM.on_error if traffic_class is None else CLASS_ON_ERROR[traffic_class]
     said: tuple[tuple[str, Any, Any], ...] = (
         ("unit_multiplier", limit.unit_multiplier, 1),
-        ("algorithm", limit.algorithm.value, Algorithm.SLIDING_WINDOW.value),
+        ("algorithm", limit.algorithm.value, PROGRAM.algorithm.value),
         ("burst", limit.burst, limit.requests_per_unit if limit.algorithm is Algorithm.GCRA else 0),
         ("precision", _percentage(limit.precision_millionths), _percentage(DEFAULT_PRECISION_MILLIONTHS)),
-        ("class", limit.traffic_class and limit.traffic_class.value, None),
-        ("on_error", limit.on_error.value, CLASS_ON_ERROR[limit.traffic_class].value),
+        ("class", traffic_class and traffic_class.value, None),
+        ("on_error", limit.on_error.value, on_error.value),
         ("scope", limit.scope and limit.scope.value, None),
         ("force_global", limit.scope is Scope.GLOBAL and limit.window_ms < GLOBAL_FROM_MS, False),
         ("overdraft", limit.overdraft, None),

@@ -4,7 +4,7 @@ The answer is bounded for any rule set: at most `MAX_RULES` rules, of one domain
 of all.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -12,8 +12,10 @@ from typing import Any
 from headgate.errors import BadRequest
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.rules.problems import Problem
 from headgate.rules.ruleset import RuleInfo, RuleSet
-from headgate.rules.store import RuleStatus, RuleStore
+from headgate.rules.status import RuleStatus
+from headgate.rules.store import RuleStore
 
 MAX_RULES = 1_000
 """About 250 KB of JSON, a few milliseconds of the loop. More is a job for the files themselves."""
@@ -32,6 +34,7 @@ def describe_rules(store: RuleStore, limits: LimitsOfRegion, query: Mapping[str,
     return {
         **_status(store.status),
         "feed": {**store.feed.describe(), "looked_at": _time(store.feed.looked_at)},
+        "overlay": _overlay(store),
         "domains": len(current.domains),
         "total": current.count,
         "shown": len(shown),
@@ -60,8 +63,7 @@ def _status(status: RuleStatus) -> dict[str, Any]:
     if status.last_error_at is not None:
         error = {
             "at": _time(status.last_error_at),
-            "problems": [str(problem) for problem in status.last_error[:MAX_PROBLEMS]],
-            "problems_total": len(status.last_error),
+            **_problems(status.last_error),
         }
     return {
         "version": str(status.version),
@@ -76,13 +78,32 @@ def _status(status: RuleStatus) -> dict[str, Any]:
             {
                 "domain": item.domain,
                 "since": _time(item.since),
-                "problems": [str(problem) for problem in item.problems[:MAX_PROBLEMS]],
-                "problems_total": len(item.problems),
+                **_problems(item.problems),
             }
             for item in status.refused[:MAX_REFUSED]
         ],
         "refused_total": len(status.refused),
     }
+
+
+def _overlay(store: RuleStore) -> dict[str, Any] | None:
+    """Describe what lies over the rules, and what does not although somebody wrote it; None without an overlay."""
+    state, report = store.overlay, store.current.overlay
+    if state.feed is None:
+        return None
+    refused = state.refused
+    return {
+        "from": state.feed.describe()["from"],
+        "in_sync": refused is None,
+        "refused": refused and {"since": _time(refused.since), **_problems(refused.problems)},
+        "entries": report.entries,
+        "clashes": _problems(report.clashes),
+        "unmatched": _problems(report.unmatched),
+    }
+
+
+def _problems(problems: Sequence[Problem]) -> dict[str, Any]:
+    return {"problems": [str(problem) for problem in problems[:MAX_PROBLEMS]], "problems_total": len(problems)}
 
 
 def _time(unix_s: float) -> str:
@@ -91,7 +112,8 @@ def _time(unix_s: float) -> str:
 
 def _rule(rule: RuleInfo, here: Limit) -> dict[str, Any]:
     limit = _describe_limit(rule.limit, here)
-    return {"domain": rule.domain, "rule": rule.rule, "id": rule.id, "place": rule.place, "limit": limit}
+    described = {"domain": rule.domain, "rule": rule.rule, "id": rule.id, "place": rule.place, "limit": limit}
+    return described | ({"origins": dict(rule.origins)} if rule.origins else {})
 
 
 def _describe_limit(limit: Limit, here: Limit) -> dict[str, Any]:

@@ -1,22 +1,20 @@
-"""Differences between two rule sets: the rules that differ, and the callers that get another limit.
+"""Differences between two rule sets: every caller that gets another limit, or whose limit counts anew.
 
-A rule that comes or goes is shown with what its callers meet in the other set: a new `user=ann` takes over from `user`,
-and what matters to ann is the limit before and after.
+Callers are told apart by the rules of both sets (`callers.py`), so what changes below a rule that came, went or moved
+is found too: a new `user=ann` takes over from `user`, and ann meets nothing any more of what stands below `user`.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import steps_text
+from headgate.rules.callers import callers_of
 from headgate.rules.explain import describe, words_of
 from headgate.rules.model import Match
 from headgate.rules.ruleset import RuleSet
-
-ANY_VALUE: Final = "\N{HORIZONTAL ELLIPSIS}"
-"""Stands for a caller whose value no rule names."""
 
 
 class Effect(StrEnum):
@@ -32,11 +30,11 @@ class Effect(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One rule of either set whose callers meet another limit, or another rule, in the other one."""
+    """Callers that meet another limit, or another rule, in the new set than in the old one."""
 
     domain: str
     rule: str
-    """Path of the rule, for people."""
+    """The callers as a rule would name them, for people."""
     effect: Effect
     before: Match | None
     after: Match | None
@@ -57,15 +55,13 @@ class Difference:
 
 
 def differences(old: RuleSet, new: RuleSet) -> Iterator[Difference]:
-    """Every rule of either set whose callers are decided otherwise in the other one."""
+    """Every caller whom the new set decides otherwise than the old one."""
     for domain in sorted({*old.domains, *new.domains}):
-        held = [rules.domains[domain] for rules in (old, new) if domain in rules.domains]
-        for path in sorted({steps for rules in held for steps, _ in rules.limits()}):
-            entries = [(key, value or ANY_VALUE) for key, value in path]
-            before, after = old.match(domain, entries), new.match(domain, entries)
+        for caller in callers_of(old, new, domain):
+            before, after = (rules.match(domain, caller.entries) for rules in (old, new))
             effect = _effect(before, after)
             if effect is not None:
-                yield Difference(domain, steps_text(path), effect, before, after)
+                yield Difference(domain, steps_text(caller.steps), effect, before, after)
 
 
 def _effect(before: Match | None, after: Match | None) -> Effect | None:

@@ -12,11 +12,13 @@ from pathlib import Path
 
 from headgate.clock import SystemClock
 from headgate.rules.compiling import compile_source
+from headgate.rules.defaults import PROGRAM, Defaults
+from headgate.rules.overlay_reader import read_overlay
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_FILE_BYTES
 from headgate.rules.ruleset import RuleSet
-from headgate.rules.source import RulesSource, SourceFile, source_of
+from headgate.rules.source import OVERLAY, RulesSource, SourceFile, source_of
 
 EXTENSIONS = (".yaml", ".yml")
 
@@ -73,8 +75,11 @@ def _file_state(path: str, name: str) -> FileState:
 class DirectoryReader:
     """Reads a directory again and again; what did not change is handed over as it was read before."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, layer: str = "") -> None:
+        """`layer` begins the names of files that are no rules, but an overlay."""
         self._directory = directory
+        self._layer = layer
+        self._what = "overlay" if layer else "rules"
         self._files: dict[str, tuple[FileState, SourceFile]] = {}
 
     def read(self) -> RulesSource:
@@ -91,10 +96,10 @@ class DirectoryReader:
             states = _states(self._directory)
         except OSError as error:
             place = error.filename or str(self._directory)
-            problem = Problem(place, 1, f"can't list the rules directory: {error.strerror}")
+            problem = Problem(place, 1, f"can't list the {self._what} directory: {error.strerror}")
             raise RulesError([problem], transient=True) from None
         if not states:
-            reason = f"no rules file ({' or '.join(EXTENSIONS)}) in this directory"
+            reason = f"no {self._what} file ({' or '.join(EXTENSIONS)}) in this directory"
             raise RulesError([Problem(str(self._directory), 1, reason)])
         return states
 
@@ -102,7 +107,7 @@ class DirectoryReader:
         known = self._files.get(state[0])
         if known is not None and known[0] == state and known[1].problem is None:
             return known[1]
-        file = read_source(os.path.join(self._directory, state[0]), state[0])
+        file = read_source(os.path.join(self._directory, state[0]), self._layer + state[0])
         # The same object where the text is the same: it is packed once.
         return known[1] if known is not None and known[1] == file else file
 
@@ -141,8 +146,31 @@ def _read(path: str) -> bytes:
         return data
 
 
-def load_directory(directory: Path | str, *, merge_domains: bool = False) -> RuleSet:
+def load_directory(
+    directory: Path | str,
+    *,
+    merge_domains: bool = False,
+    overlay: Path | None = None,
+    defaults: Defaults = PROGRAM,
+) -> RuleSet:
     """Read, check and compile a directory, or one file of any name; raises `RulesError` with every problem."""
-    path = Path(directory)
-    source = RulesSource((read_source(str(path), path.name),)) if path.is_file() else DirectoryReader(path).read()
+    layers = (*(() if overlay is None else read_path(overlay, layer=OVERLAY).files), *defaults.to_file())
+    source = read_path(Path(directory)).under(layers)
     return compile_source(source, Pace(SystemClock()), merge_domains=merge_domains)
+
+
+def check_overlay(overlay: Path) -> int:
+    """Read and check an overlay by itself; return the number of its entries. Raises `RulesError` with every problem."""
+    files = read_path(overlay, layer=OVERLAY).files
+    entries, problems = read_overlay(files)
+    unread = [file.problem for file in files if file.problem is not None]
+    if problems or unread:
+        raise RulesError([*unread, *problems])
+    return len(entries)
+
+
+def read_path(path: Path, *, layer: str = "") -> RulesSource:
+    """Read a directory, or one file of any name."""
+    if path.is_file():
+        return RulesSource((read_source(str(path), layer + path.name),))
+    return DirectoryReader(path, layer).read()

@@ -61,11 +61,12 @@ class DirectoryFeed(Feed):
 
     kind: FeedKind = "directory"
 
-    def __init__(self, directory: Path | str, *, clock: Clock) -> None:
+    def __init__(self, directory: Path | str, *, clock: Clock, layer: str = "") -> None:
+        """`layer` begins the names of files that are no rules, but an overlay."""
         super().__init__(clock.now_ms() / 1000)
         self._directory = Path(directory)
         self._clock = clock
-        self._reader = DirectoryReader(self._directory)
+        self._reader = DirectoryReader(self._directory, layer)
         self._seen: Signature | _Unseen | None = "unseen"
         self._handed: RulesSource | None = None
         """The last source that was handed over, unless something else was said since."""

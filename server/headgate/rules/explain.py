@@ -2,11 +2,20 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from typing import Final
 
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.rules.model import Match
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.tree import KeySlot, Level, RuleNode
+from headgate.spelling import did_you_mean
+
+SHOWN: Final = 10
+"""Names that are listed of those that there are."""
+
+MOST_REORDERED: Final = 5
+"""Entries that are tried in every order: 120 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +24,9 @@ class MatchExplanation:
 
     match: Match | None
     lines: tuple[str, ...]
-    """One per entry of the request, then the outcome."""
+    """One per entry of the request, then the outcome, then the origin of each field that is not the rule's own."""
+    reason: str = ""
+    """Why no rule applies; empty where one does."""
 
     def __str__(self) -> str:
         return "\n".join(self.lines)
@@ -28,8 +39,9 @@ _Step = tuple[RuleNode | None, str]
 def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> MatchExplanation:
     """Find the rule that a request would hit, and the reason for each step."""
     if not rules.has_domain(domain):
-        known = ", ".join(sorted(rules.domains)) or "none"
-        return MatchExplanation(None, (f"no rule: there is no domain `{domain}` (there is: {known})",))
+        known = ", ".join(sorted(rules.domains)[:SHOWN]) or "none"
+        reason = f"there is no domain `{domain}` (there is: {known}){did_you_mean(domain, rules.domains)}"
+        return MatchExplanation(None, (f"no rule: {reason}",), reason)
     lines: list[str] = [f"domain `{domain}`"]
     level: Level | None = rules.domains[domain].level
     node: RuleNode | None = None
@@ -41,7 +53,20 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
         level = node.children
     match = rules.match(domain, entries)
     lines.append(_outcome(match, node))
-    return MatchExplanation(match, tuple(lines))
+    if match is not None and node is not None:
+        lines += [f"   {name} from {origin}" for name, origin in node.origins.items()]
+        return MatchExplanation(match, tuple(lines))
+    order = _order_of_rules(rules, domain, entries)
+    hint = [f"in another order a rule applies to it: {order}"] if order else []
+    return MatchExplanation(None, (*lines, *hint), "; ".join([lines[-2 if node is None else -1], *hint]))
+
+
+def _order_of_rules(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> str:
+    """The entries in an order in which a rule applies to them; empty where there is none, or they are too many."""
+    if len(entries) > MOST_REORDERED:
+        return ""
+    matched = (order for order in permutations(entries) if rules.match(domain, order) is not None)
+    return ",".join([f"{key}={value}" for key, value in next(matched, ())])
 
 
 def _step(domain: Domain, level: Level | None, key: str, value: str) -> _Step:
@@ -49,7 +74,8 @@ def _step(domain: Domain, level: Level | None, key: str, value: str) -> _Step:
         return (None, "the rule before this entry has no children, and a limit applies only to the last entry")
     slot = level.get(key)
     if slot is None:
-        return (None, f"no rule with key `{key}` on this level (there is: {', '.join(sorted(level)[:10])})")
+        there_is = f"(there is: {', '.join(sorted(level)[:SHOWN])})"
+        return (None, f"no rule with key `{key}` on this level {there_is}{did_you_mean(key, level)}")
     return _step_in(domain, slot, value)
 
 
@@ -71,6 +97,16 @@ def _step_in(domain: Domain, slot: KeySlot, value: str) -> _Step:
 
 def _at(place: str) -> str:
     return f" at {place}" if place else ""
+
+
+def replacements(matches: Sequence[Match]) -> list[str]:
+    """Say which rules that a request hits replace others that it hits."""
+    return [
+        f"rule `{other.rule}` replaces rule `{match.rule}`, which neither counts nor denies this request"
+        for match in matches
+        for other in matches
+        if match.limit.name in other.limit.replaces
+    ]
 
 
 def _outcome(match: Match | None, node: RuleNode | None) -> str:
@@ -97,7 +133,7 @@ def words_of(limit: Limit) -> list[str]:
         if limit.algorithm is Algorithm.GCRA:
             words.append(f"burst {limit.burst}")
         words += [
-            f"precision {limit.precision}",
+            f"precision {limit.precision_millionths / 10_000:g}%",
             f"on_error {limit.on_error.value}",
             f"scope {limit.scope_in_force.value}",
         ]

@@ -32,10 +32,10 @@ class FieldError(Exception):
     """A value that a field does not accept; the message is the reason."""
 
 
-def shown(text: str) -> str:
+def shown(text: str, longest: int = _LONGEST_SHOWN) -> str:
     """A value in the form in which messages quote it: short and printable."""
-    if len(text) > _LONGEST_SHOWN:
-        text = text[:_LONGEST_SHOWN] + "…"
+    if len(text) > longest:
+        text = text[:longest] + "…"
     return "`" + text.encode("unicode_escape").decode() + "`" if not text.isprintable() else f"`{text}`"
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from headgate.rules.fields import shown
+from headgate.spelling import did_you_mean
 
 
 class LevelGrammar(NamedTuple):
@@ -51,6 +52,16 @@ RATE_LIMIT = LevelGrammar(
     },
 )
 REPLACES = LevelGrammar("in an entry of replaces", {"name": SCALAR})
+OVERLAY_ROOT = LevelGrammar("at the top level of an overlay file", {"overlay": "_entries"})
+OVERLAY_LIMIT_FIELDS = (
+    *("algorithm", "burst", "precision", "on_error", "class", "scope", "force_global", "overdraft", "refund", "name"),
+)
+"""Fields of `rate_limit` that an overlay may say: how a limit is kept. How much it is, is its rule's own."""
+OVERLAY_FLAGS = ("shadow_mode", "detailed_metric", "value_to_metric")
+"""Flags of a descriptor that an overlay may say."""
+OVERLAY_ENTRY = LevelGrammar(
+    "in an entry of an overlay", dict.fromkeys(("domain", "path", *OVERLAY_LIMIT_FIELDS, *OVERLAY_FLAGS), SCALAR)
+)
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_. -]{0,31}")
 """A key as somebody would misspell one."""
 _LEVELS = (DESCRIPTOR, RATE_LIMIT, ROOT)
@@ -63,4 +74,5 @@ def unknown_key(name: str, grammar: LevelGrammar) -> str:
             return f"key `{name}` is at the wrong level: it belongs {other.here}, not {grammar.here}"
     # Of a file that is no rules file, its words are nobody's business: messages are logged.
     quoted = "that is no word" if grammar is ROOT and not _WORD.fullmatch(name) else shown(name)
-    return f"unknown key {quoted} {grammar.here}; accepted: {', '.join(grammar.keys)}"
+    hint = did_you_mean(name.lower(), grammar.keys)
+    return f"unknown key {quoted} {grammar.here}; accepted: {', '.join(grammar.keys)}{hint}"

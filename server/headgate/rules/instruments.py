@@ -39,6 +39,21 @@ def register(metrics: Metrics, store: RuleStore) -> None:
         lambda: len(store.status.refused),
     )
     metrics.gauge(
+        "headgate_rules_overlay_in_sync",
+        "1 while the overlay in force is the one that its directory has, or there is none.",
+        lambda: int(store.overlay.refused is None),
+    )
+    metrics.gauge(
+        "headgate_rules_overlay_clashes",
+        "Entries of the overlay that make no sense with a rule; such rules are as if there were no overlay.",
+        lambda: len(store.current.overlay.clashes),
+    )
+    metrics.gauge(
+        "headgate_rules_overlay_unmatched",
+        "Entries of the overlay that name no limit in force.",
+        lambda: len(store.current.overlay.unmatched),
+    )
+    metrics.gauge(
         "headgate_rules_last_look_timestamp_seconds",
         "When the feed of the rules last knew that it has nothing newer, in unix time.",
         lambda: store.feed.looked_at,

@@ -21,6 +21,7 @@ from headgate.limiter.limit import (
     Unit,
 )
 from headgate.rules import fields as kinds
+from headgate.rules.defaults import PROGRAM, Defaults
 from headgate.rules.fields import FieldError
 from headgate.rules.yaml_events import Event, is_null, line_of
 
@@ -45,12 +46,19 @@ ON_ERROR: Mapping[str, OnError] = {item.value: item for item in OnError}
 CLASSES: Mapping[str, TrafficClass] = {item.value: item for item in TrafficClass}
 SCOPES: Mapping[str, Scope] = {item.value: item for item in Scope}
 
-CLASS_ON_ERROR: Mapping[TrafficClass | None, OnError] = {
-    None: OnError.LOCAL,
+CLASS_ON_ERROR: Mapping[TrafficClass, OnError] = {
     TrafficClass.ABUSE: OnError.CLOSED,
     TrafficClass.PAID: OnError.OPEN,
     TrafficClass.FREE: OnError.LOCAL,
 }
+
+MODES: Mapping[str, str] = {
+    "shadow_mode": "shadow",
+    "quota_mode": "quota",
+    "detailed_metric": "detailed_metric",
+    "value_to_metric": "value_to_metric",
+}
+"""Flags of a descriptor, and what `Limit` calls them."""
 
 WHEN_UNLIMITED = ("unlimited", "requests_per_unit", "name", "replaces")
 """Fields that have a meaning, or are let be, beside `unlimited: true`."""
@@ -67,12 +75,21 @@ class RateLimitBlock:
     """Fields whose problems were reported while it was read: checks go on, but it gives no limit."""
 
 
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Fields that a limit was built from, to build it again with others laid over them."""
+
+    block: RateLimitBlock
+    beside: Mapping[str, Any]
+
+
 @dataclass(slots=True)
 class _Checker:
     """Reads fields of one block; a refused field is reported, and reads as its default from then on."""
 
     block: RateLimitBlock
     report: Report
+    defaults: Defaults
     failed: bool = field(default=False)
 
     def line(self, name: str) -> int:
@@ -94,11 +111,13 @@ class _Checker:
             return default
 
 
-def build_limit(block: RateLimitBlock, beside: Mapping[str, Any], report: Report) -> Limit | None:
+def build_limit(
+    block: RateLimitBlock, beside: Mapping[str, Any], report: Report, defaults: Defaults = PROGRAM
+) -> Limit | None:
     """The limit, or None when anything was reported. `beside` are its fields that stand beside the block."""
     # A field with nothing behind it is a field that is not there, as in Go's decoder; a name is text.
     block.scalars = {name: event for name, event in block.scalars.items() if name == "name" or not is_null(event)}
-    checker = _Checker(block, report, failed=bool(block.broken))
+    checker = _Checker(block, report, defaults, failed=bool(block.broken))
     name: str = checker.get("name", lambda _, event: event.value, "")
     if name and name in block.replaces:
         checker.fail("name", f"the rule named {kinds.shown(name)} replaces itself")
@@ -134,8 +153,10 @@ def _limited(checker: _Checker) -> dict[str, Any]:
         checker.fail("", "rate_limit has no `requests_per_unit` (0 denies always)")
     unit = checker.get("unit", lambda name, event: kinds.one_of(name, event, UNITS, any_case=True), Unit.SECOND)
     requests = checker.get("requests_per_unit", _uint32, QUOTA_LEAST)
-    algorithm = _algorithm(checker)
     traffic_class = checker.get("class", lambda n, e: kinds.one_of(n, e, CLASSES), None)
+    on_error = checker.defaults.on_error if traffic_class is None else CLASS_ON_ERROR[traffic_class]
+    scope = checker.get("scope", lambda n, e: kinds.one_of(n, e, SCOPES), None)
+    algorithm = _algorithm(checker, requests, scope)
     values: dict[str, Any] = {
         "requests_per_unit": requests,
         "unit": unit,
@@ -144,8 +165,8 @@ def _limited(checker: _Checker) -> dict[str, Any]:
         "burst": _burst(checker, algorithm, requests),
         "precision_millionths": checker.get("precision", kinds.percentage, DEFAULT_PRECISION_MILLIONTHS),
         "traffic_class": traffic_class,
-        "on_error": checker.get("on_error", lambda n, e: kinds.one_of(n, e, ON_ERROR), CLASS_ON_ERROR[traffic_class]),
-        "scope": checker.get("scope", lambda n, e: kinds.one_of(n, e, SCOPES), None),
+        "on_error": checker.get("on_error", lambda n, e: kinds.one_of(n, e, ON_ERROR), on_error),
+        "scope": scope,
         "overdraft": checker.get("overdraft", kinds.boolean, None),
         "refund": checker.get("refund", kinds.boolean, None),
     }
@@ -167,12 +188,12 @@ def _multiplier(checker: _Checker, unit: Unit) -> int:
         return 1
 
 
-def _algorithm(checker: _Checker) -> Algorithm | None:
+def _algorithm(checker: _Checker, requests: int, scope: Scope | None) -> Algorithm | None:
     """None when the field was refused: what depends on it can't be judged."""
     if "algorithm" in checker.block.broken:
         return None
     if "algorithm" not in checker.block.scalars:
-        return Algorithm.SLIDING_WINDOW
+        return checker.defaults.algorithm_for(requests, scope)
     return checker.get("algorithm", lambda name, event: kinds.one_of(name, event, ALGORITHMS), None)
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from headgate.rules.problems import NoSnapshot, SnapshotError
 
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 7
+FORMAT = 8
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600

@@ -19,10 +19,10 @@ from yaml.events import (
 )
 
 from headgate.rules import fields as kinds
-from headgate.rules.content import MODES
+from headgate.rules.defaults import PROGRAM, Defaults
 from headgate.rules.fields import FieldError, found, shown
 from headgate.rules.grammar import DESCRIPTOR, RATE_LIMIT, REPLACES, ROOT
-from headgate.rules.limits import RateLimitBlock, build_limit
+from headgate.rules.limits import MODES, Draft, RateLimitBlock, build_limit
 from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
@@ -90,6 +90,7 @@ def read_file(
     number: int,
     leaves: Leaves,
     pace: Pace,
+    defaults: Defaults = PROGRAM,
 ) -> FileRules:
     """Read one file. `number` stands in the places of its rules; `leaves` are shared by the files that are read
     together; `pace` hears of every descriptor.
@@ -97,7 +98,7 @@ def read_file(
     result = FileRules(path)
     problems = _Problems(path)
     try:
-        _Reader(EventStream(data, pace.breathe), problems, result, number, leaves, pace.tick).read()
+        _Reader(EventStream(data, pace.breathe), problems, result, number, leaves, pace.tick, defaults).read()
     except YamlError as fault:
         problems.report(fault.line, fault.reason)
     except yaml.YAMLError as error:
@@ -116,6 +117,7 @@ class _Reader(MappingReader):
         number: int,
         leaves: Leaves,
         tick: Callable[[int], None],
+        defaults: Defaults,
     ) -> None:
         super().__init__(stream, problems.report)
         self._problems = problems
@@ -123,6 +125,7 @@ class _Reader(MappingReader):
         self._number = number
         self._leaves = leaves
         self._tick = tick
+        self._defaults = defaults
         self._levels = 0
 
     # The document
@@ -263,7 +266,7 @@ class _Reader(MappingReader):
             return self._leaves.make(None, None)
         self._result.count += 1
         leaf = self._leaf(block, fields)
-        return leaf if children is None else RuleNode(leaf.limit, children, is_rule=True)
+        return leaf if children is None else self._leaves.with_children(leaf, children)
 
     def _leaf(self, block: RateLimitBlock, fields: dict[str, Any]) -> RuleNode:
         written = _as_written(block, fields)
@@ -271,9 +274,12 @@ class _Reader(MappingReader):
         if leaf is not None:
             return leaf
         before = self._problems.count
-        limit = build_limit(block, self._beside(fields), self._report)
-        # Whatever its spelling, an equal limit is one object.
-        leaf = self._leaves.make(repr(limit), limit)
+        draft = Draft(block, self._beside(fields))
+        limit = build_limit(block, draft.beside, self._report, self._defaults)
+        # Whatever its spelling, an equal limit of the same fields is one object.
+        given = frozenset(block.scalars)
+        origins = {} if limit is None else self._defaults.taken(given, limit)
+        leaf = self._leaves.make((repr(limit), given), limit, origins, draft)
         if written is not None and self._problems.count == before:
             self._leaves.name(written, leaf)
         return leaf

@@ -15,8 +15,10 @@ from headgate.limiter.rule_name import Steps, rule_id, steps_text
 from headgate.rules.content import RuleContent, added, domain_number, version_of
 from headgate.rules.keys import encode_part
 from headgate.rules.model import Match, Version
+from headgate.rules.overlay import OverlayReport
+from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.source import SourceFile
+from headgate.rules.source import FileId, SourceFile
 from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
 from headgate.rules.tree_edit import node_at
 
@@ -25,6 +27,17 @@ Trail = tuple[tuple[str, str, str | None], ...]
 
 MOST_TRAIL: Final = 16
 """Changes that are remembered: what happens within a second, at a thousand a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Under:
+    """The layers of a domain, as far as they concern it, and what came of them."""
+
+    layers: tuple[FileId, ...] = ()
+    clashes: tuple[Problem, ...] = ()
+    """Entries of the overlay that make no sense with a rule of the domain."""
+    met: frozenset[tuple[str, int]] = frozenset()
+    """Entries that name a limit of the domain, by file and line."""
 
 
 class Domain:
@@ -41,6 +54,7 @@ class Domain:
         "shard_by",
         "total",
         "trail",
+        "under",
         "version",
     )
 
@@ -56,6 +70,7 @@ class Domain:
         files: tuple[SourceFile, ...] = (),
         paths: Mapping[int, str] | None = None,
         trail: Trail = (),
+        under: "Under | None" = None,
     ) -> None:
         self.name = name
         self.level = level
@@ -76,6 +91,7 @@ class Domain:
         """Paths of the files by their numbers in the places of rules; none, where places are not known."""
         self.trail = trail
         """Where its latest changes were, the last one first."""
+        self.under = under or Under()
 
     def shard_key(self, entries: Sequence[tuple[str, str]]) -> bytes | None:
         """Return the value that chooses the shard, where the domain has `shard_by` and the descriptor such an entry."""
@@ -114,6 +130,22 @@ class Domain:
             return None
         return Match(node.limit, limit_key + node.tail, self.name, tuple(steps))
 
+    def exempts(self, entries: Sequence[tuple[str, str]]) -> bool:
+        """Tell whether a rule applies that has neither a limit nor children: it is there to exempt."""
+        level: Level | None = self.level
+        node: RuleNode | None = None
+        for key, value in entries:
+            node = node_below(level, key, value)
+            if node is None:
+                return False
+            level = node.children
+        return node is not None and node.limit is None and node.children is None
+
+    @property
+    def file(self) -> str:
+        """The first file that gives the domain; empty where its rules are in no file at hand."""
+        return self.files[0].path if self.paths else ""
+
     def place(self, packed: int) -> str:
         """Place of a rule as `file:line`."""
         if packed == NOWHERE or not self.paths:
@@ -138,7 +170,8 @@ class Domain:
         for steps, node, place, _ in _walk(self.level, ()):
             limit = node.limit
             if limit is not None:
-                yield RuleInfo(self.name, steps_text(steps), limit, self.place(place), rule_id(limit.name, steps))
+                text, id_ = steps_text(steps), rule_id(limit.name, steps)
+                yield RuleInfo(self.name, text, limit, self.place(place), id_, node.origins)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,20 +185,34 @@ class RuleInfo:
     """`file:line`, or empty where the rule is in no file at hand."""
     id: str
     """Name in metrics, logs and answers: the rule's name, or its place in the tree (limiter/rule_name.py)."""
+    origins: Mapping[str, str]
+    """Fields of the limit that are not the rule's own: `overlay file:line`, or `setting default_…`."""
 
 
 class RuleSet:
     """All rules of one version: requests are matched against them."""
 
-    __slots__ = ("_domains", "_total", "count", "version")
+    __slots__ = ("_domains", "_total", "count", "layers", "overlay", "version")
 
-    def __init__(self, domains: dict[str, Domain], total: int, count: int, version: Version) -> None:
+    def __init__(
+        self,
+        domains: dict[str, Domain],
+        total: int,
+        count: int,
+        version: Version,
+        overlay: OverlayReport | None = None,
+        layers: tuple[SourceFile, ...] = (),
+    ) -> None:
         """Use `rule_set`, or `with_domains` of another one."""
         self._domains = domains
         self._total = total
         self.count = count
         """Number of rules with a limit."""
         self.version = version
+        self.overlay = overlay or OverlayReport()
+        """Outcome of the overlay with these rules."""
+        self.layers = layers
+        """Files that lie over and under the rules."""
 
     @property
     def domains(self) -> Mapping[str, Domain]:
@@ -208,15 +255,21 @@ class RuleSet:
         digest = version_of(total)
         same = digest == self.version.digest
         version = self.version if same else Version(self.version.counter + 1, digest)
-        return RuleSet(domains, total, count, version)
+        return RuleSet(domains, total, count, version, self.overlay, self.layers)
+
+    def under(self, overlay: OverlayReport, layers: tuple[SourceFile, ...]) -> "RuleSet":
+        """Say of the same rules what lies over and under them."""
+        return RuleSet(self._domains, self._total, self.count, self.version, overlay, layers)
 
     def numbered(self, counter: int) -> "RuleSet":
         """Give the same rules another number."""
-        return RuleSet(self._domains, self._total, self.count, Version(counter, self.version.digest))
+        version = Version(counter, self.version.digest)
+        return RuleSet(self._domains, self._total, self.count, version, self.overlay, self.layers)
 
     def files(self) -> list[SourceFile]:
-        """The files of all domains, in the order of their names."""
-        return sorted((file for domain in self._domains.values() for file in domain.files), key=lambda file: file.id)
+        """The files of all domains, in the order of their names, and the layers."""
+        own = sorted((file for domain in self._domains.values() for file in domain.files), key=lambda file: file.id)
+        return [*own, *self.layers]
 
     def rules(self) -> Iterator[RuleInfo]:
         """Every rule that has a limit; those of a key in file order, if they are few."""
@@ -231,6 +284,17 @@ NO_RULES = RuleSet({}, 0, 0, Version(0, version_of(0)))
 def rule_set(domains: Mapping[str, Domain]) -> RuleSet:
     """Make a set of these domains."""
     return NO_RULES.with_domains(domains)
+
+
+def node_below(level: Level | None, key: str, value: str) -> RuleNode | None:
+    """Return the node that one entry leads to, as `Domain.match` goes; None if no rule does."""
+    slot = None if level is None else level.get(key)
+    if slot is None:
+        return None
+    if (node := slot.values.get(value)) is not None:
+        return node
+    wildcard = None if slot.wildcards is None else slot.wildcards.find(value)
+    return slot.any_node if wildcard is None else wildcard.node
 
 
 def _walk(level: Level, above: Steps) -> Iterator[tuple[Steps, RuleNode, int, bool]]:

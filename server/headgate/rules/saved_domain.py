@@ -1,11 +1,15 @@
 """One domain as lines of JSON, for the disk. JSON, because a file can be changed by others; lines, because millions of
 rules in one call would hold the interpreter for seconds.
 
-Lines are lists, after a head; the first item says of which kind: [[path, name, digest], text] is a file that the domain
-was made of, packed; [slot number, {value: node number}] a part of a large slot; [null, limit, is_rule, level] the next
-node (limit: an index, or null); [true, level] the domain's own level, which is the last line. A level is a list of
-[key, values, wildcards, any], where values is a dict, or the number of a large slot whose parts came before, and nodes
-are named by their numbers. A node comes after those that its level names.
+Lines are lists, after a head; the first item says of which kind:
+
+    [[path, name, digest], text]              a file that the domain was made of, packed
+    [slot number, {value: node number}]       a part of a large slot
+    [null, limit, is_rule, level, origins]    the next node (limit: an index, or null)
+    [true, level]                             the domain's own level: the last line
+
+A level is a list of [key, values, wildcards, any], where values is a dict, or the number of a large slot whose parts
+came before, and nodes are named by their numbers. A node comes after those that its level names.
 """
 
 import json
@@ -16,11 +20,12 @@ from itertools import islice
 from typing import Any
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
+from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.ruleset import Domain
+from headgate.rules.ruleset import Domain, Under
 from headgate.rules.source import SourceFile
 from headgate.rules.text_map import text_map
-from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
+from headgate.rules.tree import NO_ORIGINS, NOWHERE, KeySlot, Level, RuleNode, Wildcard
 from headgate.rules.wildcards import WildcardIndex
 
 CHUNK = 500
@@ -57,6 +62,9 @@ def encode_domain(domain: Domain, pause: Callable[[], None]) -> list[bytes]:
         "request_limits": domain.request_limits,
         "total": f"{domain.total:x}",
         "count": domain.count,
+        "layers": domain.under.layers,
+        "clashes": [[item.file, item.line, item.reason] for item in domain.under.clashes],
+        "met": sorted(domain.under.met),
         "limits": [[getattr(limit, name) for name in _LIMIT_FIELDS] for limit in encoder.limits],
     }
     return [_dump(head), *lines]
@@ -108,7 +116,7 @@ class _Encoder:
         if number is None:
             level = None if node.children is None else (yield from self._level(node.children))
             number = self._numbers[id(node)] = len(self._numbers)
-            yield [None, self._limit(node.limit), node.is_rule, level]
+            yield [None, self._limit(node.limit), node.is_rule, level, dict(node.origins)]
         return number
 
     def _limit(self, limit: Limit | None) -> int | None:
@@ -141,6 +149,15 @@ def decode_domain(lines: Iterator[bytes], pause: Callable[[], None]) -> Domain:
         shard_by=str(head["shard_by"]),
         request_limits=None if said is None else RequestLimits(said),
         files=tuple(decoder.files),
+        under=_under(head),
+    )
+
+
+def _under(head: dict[str, Any]) -> Under:
+    return Under(
+        tuple((str(name), str(digest)) for name, digest in head["layers"]),
+        tuple(Problem(*item) for item in head["clashes"]),
+        frozenset((str(file), int(line)) for file, line in head["met"]),
     )
 
 
@@ -157,9 +174,10 @@ class _Decoder:
             path, name, digest = kind
             self.files.append(SourceFile.saved(path, b64decode(*content), name, digest))
         elif kind is None:
-            limit, is_rule, level = content
+            limit, is_rule, level, origins = content
             children = None if level is None else self._level(level)
-            self._nodes.append(RuleNode(None if limit is None else self._limits[limit], children, is_rule=is_rule))
+            own = None if limit is None else self._limits[limit]
+            self._nodes.append(RuleNode(own, children, is_rule=is_rule, origins=origins or NO_ORIGINS))
         elif kind is True:
             self.root = self._level(*content)
         else:

@@ -1,6 +1,7 @@
 """The grammar as a JSON Schema, for editors: completion, and most mistakes marked while one types.
 
-    python -m headgate.rules.schema > docs/rules.schema.json
+    python -m headgate.rules.schema rules > docs/rules.schema.json
+    python -m headgate.rules.schema overlay > docs/overlay.schema.json
 
 Made from the tables that the reader itself goes by, and never stricter than it: what `headgate rules check` accepts,
 this accepts. It is not as strict either: what depends on two fields, or on other rules, only the reader knows.
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.limiter.limit import MAX_UINT32
-from headgate.rules.grammar import DESCRIPTOR, RATE_LIMIT, REPLACES, ROOT
+from headgate.rules.grammar import DESCRIPTOR, OVERLAY_ENTRY, RATE_LIMIT, REPLACES, ROOT
 from headgate.rules.limits import ALGORITHMS, CLASSES, ON_ERROR, SCOPES, UNITS
 from headgate.rules.request_limits import RequestLimits
 
@@ -99,5 +100,26 @@ def rules_schema() -> Schema:
     }
 
 
+def overlay_schema() -> Schema:
+    """JSON schema of one overlay file."""
+    entry = _level(OVERLAY_ENTRY.keys)
+    entry["properties"] |= {
+        "domain": {"description": "The domains; `*` stands for any characters. Every domain, if left out.", **_TEXT},
+        "path": {"description": "The rules, as `key=value > key`, and all below. Every rule, if left out.", **_TEXT},
+    }
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://raw.githubusercontent.com/headgate/headgate/main/docs/overlay.schema.json",
+        "title": "Overlay over rules of Headgate",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["overlay"],
+        "properties": {"overlay": {"type": "array", "items": {"$ref": "#/$defs/entry"}}},
+        "$defs": {"entry": entry},
+    }
+
+
+SCHEMAS = {"rules": rules_schema, "overlay": overlay_schema}
+
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(rules_schema(), indent=2) + "\n")
+    sys.stdout.write(json.dumps(SCHEMAS[sys.argv[1]](), indent=2) + "\n")

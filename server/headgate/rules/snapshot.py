@@ -11,17 +11,20 @@ processes may write here; each writes what it has in force, whole, and they foll
 import contextlib
 import hashlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from headgate.rules.changes import Change
+from headgate.rules.overlay import OverlayReport
 from headgate.rules.private_files import read_private, remove_stale, sync_directory, write_private
-from headgate.rules.problems import NoSnapshot, SnapshotError
+from headgate.rules.problems import NoSnapshot, Problem, SnapshotError
 from headgate.rules.ruleset import Domain, RuleSet, rule_set
 from headgate.rules.saved_changes import append_changes, with_saved_changes
 from headgate.rules.saved_domain import decode_domain, encode_domain
+from headgate.rules.source import SourceFile
 
 FILE_NAME = "rules.snapshot"
 FOLDER = "rules"
@@ -117,7 +120,9 @@ class SnapshotWriter:
     def _list(self, rules: RuleSet, saved_ms: int) -> Path:
         path = self._directory / FILE_NAME
         head = {"counter": rules.version.counter, "saved_ms": saved_ms, "merge_domains": self._merge_domains}
-        body = json.dumps({**head, "domains": list(rules.domains)}).encode()
+        layers = [[file.path, file.name, file.digest, b64encode(file.packed).decode()] for file in rules.layers]
+        said = {"overlay": asdict(rules.overlay), "layers": layers}
+        body = json.dumps({**head, **said, "domains": list(rules.domains)}).encode()
         write_private(path, [body])
         sync_directory(self._directory)
         return path
@@ -137,9 +142,20 @@ def load(directory: Path, pause: Callable[[], None] = _pause) -> Snapshot:
     head = _sensible(path, lambda: json.loads(b"".join(read_private(path))))
     names = _sensible(path, lambda: [str(name) for name in head["domains"]])
     domains = {name: _load_domain(directory, name, pause) for name in names}
-    counter = _sensible(path, lambda: int(head["counter"]))
-    return _sensible(
-        path, lambda: Snapshot(rule_set(domains).numbered(counter), int(head["saved_ms"]), bool(head["merge_domains"]))
+    return _sensible(path, lambda: _snapshot(head, domains))
+
+
+def _snapshot(head: dict[str, Any], domains: dict[str, Domain]) -> Snapshot:
+    layers = tuple(
+        SourceFile.saved(path, b64decode(packed), name, digest) for path, name, digest, packed in head["layers"]
+    )
+    rules = rule_set(domains).numbered(int(head["counter"])).under(_report(**head["overlay"]), layers)
+    return Snapshot(rules, int(head["saved_ms"]), bool(head["merge_domains"]))
+
+
+def _report(entries: int, clashes: list[Any], unmatched: list[Any]) -> OverlayReport:
+    return OverlayReport(
+        entries, tuple(Problem(**item) for item in clashes), tuple(Problem(**item) for item in unmatched)
     )
 
 

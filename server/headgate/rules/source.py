@@ -2,11 +2,14 @@
 
 A source is whole: all files, whether they changed or not. Their text is held packed, so that a file that stays the same
 may be handed over again and again as the same object.
+
+Beside the rules a source holds its *layers*: the files of the overlay (overlay.py) and the server's defaults. They are
+told by their names, which no rules file can have, so that whatever keeps the text of a set keeps all that decides.
 """
 
 import hashlib
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from headgate.rules.problems import Problem
@@ -17,6 +20,15 @@ _DIGEST_SALT = b"headgate rules 2"
 _LEVEL = 1
 """Level of compression, the fastest: rules repeat themselves, and get small at any level."""
 
+
+LAYER = "/"
+"""Beginning of the names of all layers; no name of a rules file begins with a slash."""
+
+OVERLAY = "/overlay/"
+"""Beginning of the names of overlay files."""
+
+DEFAULTS = "/defaults"
+"""Name of the file that holds the server's defaults."""
 
 FileId = tuple[str, str]
 """Name and digest: what a file is known by. Two files of one name may be in force, of two domains."""
@@ -53,6 +65,11 @@ class SourceFile:
         return hash(self.id)
 
     @property
+    def is_layer(self) -> bool:
+        """True if it is no rules file, but what lies over or under the rules."""
+        return self.name.startswith(LAYER)
+
+    @property
     def id(self) -> FileId:
         """Name and digest."""
         return self.name, self.digest
@@ -68,6 +85,25 @@ class RulesSource:
     """All text of a rule set at one moment."""
 
     files: tuple[SourceFile, ...]
+
+    @property
+    def rules(self) -> tuple[SourceFile, ...]:
+        """Files of rules, without the layers."""
+        return tuple(file for file in self.files if not file.is_layer)
+
+    @property
+    def overlay(self) -> tuple[SourceFile, ...]:
+        """Files of the overlay."""
+        return tuple(file for file in self.files if file.name.startswith(OVERLAY))
+
+    @property
+    def defaults(self) -> SourceFile | None:
+        """The server's defaults; None where it has those of the program."""
+        return next((file for file in self.files if file.name == DEFAULTS), None)
+
+    def under(self, layers: Sequence[SourceFile]) -> "RulesSource":
+        """Add layers to a set of rules that has none."""
+        return RulesSource((*self.files, *layers)) if layers else self
 
 
 def source_of(files: Iterable[SourceFile]) -> RulesSource:

@@ -7,55 +7,34 @@ problem named, and keeps the rules that it had (acceptance.py); the others go in
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import structlog
 
 from headgate.clock import Clock
 from headgate.rules import snapshot
-from headgate.rules.acceptance import accepted, refused_domains, unread_of_no_domain
+from headgate.rules.acceptance import accepted, accepted_source, refused_domains, unread_of_no_domain
 from headgate.rules.changes import changed
 from headgate.rules.compiling import NOTHING, Compiled, compile_changed
-from headgate.rules.feed import ChangesOf, Feed, FeedKind, Outcome, RefusedDomain
+from headgate.rules.defaults import PROGRAM, Defaults
+from headgate.rules.directory_feed import DirectoryFeed
+from headgate.rules.feed import ChangesOf, Feed, Outcome, RefusedDomain, Taker
 from headgate.rules.model import Version
+from headgate.rules.overlay_state import Files, OverlayState, OverlayTaker, Tried, check_overlay, choose
 from headgate.rules.pace import Pace
 from headgate.rules.problems import NoSnapshot, OtherVersion, Problem, RulesError, SnapshotError
 from headgate.rules.ruleset import NO_RULES, RuleSet
 from headgate.rules.snapshot import Snapshot, SnapshotWriter
 from headgate.rules.source import RulesSource
+from headgate.rules.status import RuleStatus, SourceKind
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
-
-T = TypeVar("T")
-
-SourceKind = Literal[FeedKind, "snapshot", "nothing"]
-"""`snapshot`: the last good rules, while the feed's could not be used since the start; `nothing`: none came yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleStatus:
-    """The state of the rules for operators: which version serves, since when, and what was refused last."""
-
-    version: Version
-    loaded_at: float
-    """Unix seconds."""
-    source: SourceKind
-    in_sync: bool
-    """True if the rules in force are those that the feed has."""
-    rules: int
-    domains: int
-    last_error: tuple[Problem, ...] = ()
-    last_error_at: float | None = None
-    accepted: int = 0
-    rejected: int = 0
-    refused: tuple[RefusedDomain, ...] = ()
-    """Domains whose rules of the feed are not in force, because of problems."""
-
 
 AcceptBy = Literal["domain", "all"]
 """The part of a set with problems that is refused: the domains that have them, or the whole set."""
@@ -67,7 +46,11 @@ class _Verdict:
 
     rules: RuleSet
     compiled: Compiled
+    overlay: Files
+    """The overlay that lies over them."""
     refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
+    overlay_problems: tuple[Problem, ...] = ()
+    """Reasons why that is not the newest."""
 
 
 def _all_problems(refused: Iterable[RefusedDomain]) -> tuple[Problem, ...]:
@@ -83,6 +66,8 @@ class RuleStore:
         feed: Feed,
         *,
         clock: Clock,
+        overlay: DirectoryFeed | None = None,
+        defaults: Defaults = PROGRAM,
         data_dir: Path | None = None,
         merge_domains: bool = False,
         accept: AcceptBy = "domain",
@@ -92,8 +77,10 @@ class RuleStore:
     ) -> None:
         """Make a store without rules. `on_rules` gets every set that comes into force, in the thread that reads."""
         self.feed = feed
+        self.overlay = OverlayState(overlay)
         self.loading = False
         """True while a set is compiled: what is in force is not old, what is newer takes long."""
+        self._defaults = defaults.to_file()
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
@@ -101,11 +88,14 @@ class RuleStore:
         self._start_empty = start_empty
         self._on_rules = on_rules
         self._writer = None if data_dir is None else SnapshotWriter(data_dir, merge_domains=merge_domains)
+        self._saved: Snapshot | None = None
+        """The last good set, while the first one is judged."""
         self._compiled = NOTHING
         self._restored = False
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
         self._stop = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
+        self._changing = asyncio.Lock()
         self._status: RuleStatus | None = None
         self.current: RuleSet = NO_RULES
 
@@ -124,18 +114,20 @@ class RuleStore:
         Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either, unless it
         may start empty. A feed that has nothing yet is waited for: with the last good rules, else with none.
         """
-        saved = self._load_saved()
+        self._saved = self._load_saved()
+        self._offer_first_overlay()
         try:
             source = self.feed.first()
             if source is None:
-                self._serve_saved(saved)
+                self._begin_without_feed()
             else:
-                self._settle(self._judge_first(source, saved))
+                self._settle(self._judge_first(source))
         except RulesError as error:
-            if saved is None and not self._start_empty:
+            if not self._restore() and not self._start_empty:
                 raise
-            self._serve_saved(saved)
+            self._begin_without_feed()
             self._refuse(error.problems, self.status.refused)
+        self._saved = None
         return self.current
 
     def _load_saved(self) -> Snapshot | None:
@@ -154,53 +146,113 @@ class RuleStore:
         self._writer.loaded(saved.rules)
         return saved
 
-    def _serve_saved(self, saved: Snapshot | None) -> None:
-        if saved is None:
-            self._accept(self.current, "nothing")
+    def _begin_without_feed(self) -> None:
+        """Serve the last good rules, under the overlay of today, or none."""
+        restored = self._restore(waiting=True)
+        self._accept(self.current, "snapshot" if restored else "nothing")
+        if not restored:
+            self.overlay.in_force = self.overlay.offered
             return
-        self._restore(saved)
-        self._accept(saved.rules, "snapshot")
+        try:
+            self._settle_overlay(self._lay_again(self._pace(polite=False)))
+        except RulesError as error:
+            # Of another version, or under other defaults: they serve as they were compiled.
+            self._log.error("rules_not_laid_again", problems=[str(problem) for problem in error.problems])
 
-    def _restore(self, saved: Snapshot) -> None:
-        """Bring back the last good set, and say so."""
-        self._log.error(
+    def _offer_first_overlay(self) -> None:
+        """Read the overlay. Raises `RulesError` if it can't be used, there is no last good one, and there must be."""
+        if self.overlay.feed is None:
+            self.overlay.offered = ()
+            return
+        try:
+            files = self.overlay.feed.first().files
+            check_overlay(files)
+            self.overlay.offered = files
+        except RulesError as error:
+            if not self._restore() and not self._start_empty:
+                raise
+            self.refuse_overlay(error.problems)
+
+    def _restore(self, *, waiting: bool = False) -> bool:
+        """Bring back the last good set, at the start and once; false if there is none. `waiting`: nothing is wrong, the
+        feed has nothing yet."""
+        saved = self._saved
+        if self._restored or saved is None:
+            return self._restored
+        log = self._log.info if waiting else self._log.error
+        log(
             "serving_last_good_rules",
             feed=self.feed.kind,
             place=str(self.feed.describe()["from"]),
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
         )
+        source = RulesSource(tuple(saved.rules.files()))
         self.current, self._restored = saved.rules, True
-        self.feed.restored(saved.rules.files())
+        self.overlay.in_force = source.overlay
+        self.feed.restored(source.rules)
+        return True
 
-    def _judge_first(self, source: RulesSource, saved: Snapshot | None) -> _Verdict:
-        """Judge the set of the start: by the last good one, which steps in where that can't be used."""
+    def _judge_first(self, source: RulesSource) -> _Verdict:
+        """Judge the set of the start by the last good one, which steps in where that can't be used."""
+        saved, pace = self._saved, self._pace(polite=False)
         rules = self.current if saved is None else saved.rules
-        known = NO_RULES if saved is None or saved.merge_domains != self._merge_domains else rules
-        verdict = self._judge(source, rules, known, self._pace(polite=False))
-        if verdict.rules is rules:
+        verdict = self._judge(source, rules, pace)
+        if verdict.rules is rules and rules is not NO_RULES:
             self._on_rules(rules)
-        if verdict.refused and saved is not None:
-            self._restore(saved)
         return verdict
 
     # Judging, in the thread that reads
 
-    def _judge(self, source: RulesSource, in_force: RuleSet, known: RuleSet, pace: Pace) -> _Verdict:
-        """Compile what was handed over, as far as it is not `known`; raises `RulesError` if nothing of it can be used,
-        and nothing is in force."""
+    def _judge(self, source: RulesSource, in_force: RuleSet, pace: Pace) -> _Verdict:
+        """Compile what was handed over; raises `RulesError` if nothing of it can be used, and nothing is in force."""
         if unread := unread_of_no_domain(source, in_force):
             raise RulesError(unread, transient=True)
-        compiled = compile_changed(source, self._compiled, known, pace, merge_domains=self._merge_domains)
+        compiled = self._under(self.overlay.candidates[0], source, in_force, pace).compiled
         refused = refused_domains(source, compiled, in_force)
-        held_back = bool(refused) and self._accept_by == "all"
-        rules = None if held_back else accepted(compiled, in_force, refused)
-        if rules is None and in_force is NO_RULES and self._status is None:
-            raise RulesError(compiled.problems())
-        if rules is None or rules is in_force:
-            return _Verdict(in_force, compiled, refused)
-        self._bring(rules, pace)
-        return _Verdict(rules, compiled, refused)
+        if not refused:
+            return self._laid(source, in_force, compiled, pace)
+        if self._status is None:
+            self._restore()
+        part = accepted_source(source, compiled, in_force, refused)
+        if self._accept_by == "all" or not part.files:
+            if self._status is None and not self._restored:
+                raise RulesError(compiled.problems())
+            return _Verdict(in_force, compiled, self.overlay.in_force or (), refused)
+        return replace(self._laid(part, in_force, compiled, pace), refused=refused)
+
+    def _laid(
+        self, source: RulesSource, in_force: RuleSet, before: Compiled, pace: Pace, *, again: bool = False
+    ) -> _Verdict:
+        """Make a set without problems, under the newest overlay that makes sense with it, and save it.
+
+        `again`: it is of the files in force, and what is in no file stays.
+        """
+        self._compiled = before
+        tried = [self._under(self.overlay.candidates[0], source, in_force, pace)]
+        if tried[0].compiled.overlay.clashes:
+            if self._status is None:
+                self._restore()  # for the last good overlay
+            tried += [self._under(overlay, source, in_force, pace) for overlay in self.overlay.candidates[1:]]
+        chosen = choose(tried)
+        problems = () if chosen is tried[0] else tried[0].compiled.overlay.clashes
+        rules = accepted(chosen.compiled, in_force, (*chosen.overlay, *self._defaults), keep_unwritten=again)
+        if rules is not in_force:
+            self._bring(rules, pace)
+        return _Verdict(rules, before, chosen.overlay, overlay_problems=problems)
+
+    def _under(self, overlay: Files, source: RulesSource, in_force: RuleSet, pace: Pace) -> Tried:
+        """Compile what is not known of a source under an overlay, and under the defaults."""
+        laid = source.under((*overlay, *self._defaults))
+        same_setting = self._saved is None or self._saved.merge_domains == self._merge_domains
+        known = in_force if same_setting else NO_RULES
+        merge = self._merge_domains
+        return Tried(overlay, compile_changed(laid, self._compiled, known, pace, merge_domains=merge))
+
+    def _lay_again(self, pace: Pace) -> _Verdict:
+        """Lay the overlay over the rules in force, whatever the feed has by now."""
+        source = RulesSource(tuple(file for file in self.current.files() if not file.is_layer))
+        return self._laid(source, self.current, self._compiled, pace, again=True)
 
     def _bring(self, rules: RuleSet, pace: Pace) -> None:
         """Save rules that come into force, and tell who keeps their text."""
@@ -217,35 +269,40 @@ class RuleStore:
         """Follow the feed until cancelled."""
         self._stop = threading.Event()
         self._executor = ThreadPoolExecutor(1, thread_name_prefix="headgate-rules")
+        follow = [self._follow(self.feed, self)]
+        if self.overlay.feed is not None:
+            follow.append(self._follow(self.overlay.feed, OverlayTaker(self)))
         try:
-            while True:
-                try:
-                    await self.feed.watch(self)
-                except Exception:
-                    # Whatever it was, the old set serves on and the next change is looked at again.
-                    self._log.exception("rules_watch_failed")
-                await asyncio.sleep(1.0)
+            await asyncio.gather(*follow)
         finally:
             self._stop.set()
             self._executor.shutdown(wait=False, cancel_futures=True)
 
+    async def _follow(self, feed: Feed, taker: Taker) -> None:
+        while True:
+            try:
+                await feed.watch(taker)
+            except Exception:
+                # Whatever it was, the old set serves on and the next change is looked at again.
+                self._log.exception("rules_watch_failed")
+            await asyncio.sleep(1.0)
+
     async def take(self, source: RulesSource) -> Outcome:
         """Check what the feed handed over beside the serving loop, and bring into force what is good of it."""
-        rules, pace = self.current, self._pace(polite=True)
-        try:
-            self._settle(await self._aside(lambda: self._judge(source, rules, rules, pace)))
-        except RulesError as error:
-            self.cannot_read(error)
+        async with self._changing:
+            try:
+                self._settle(await self._aside(partial(self._judge, source, self.current)))
+            except RulesError as error:
+                self.cannot_read(error)
         return Outcome(self.current.version, self.status.refused)
 
     async def change(self, changes: ChangesOf) -> Outcome:
         """Make changes of single rules beside the serving loop, and bring the set that they lead to into force."""
-        before = self.current
-        rules = await self._aside(lambda: self._changed(before, changes))
-        self._settle(_Verdict(rules, NOTHING))
+        async with self._changing:
+            self._settle(await self._aside(partial(self._changed, changes, self.current)))
         return Outcome(self.current.version)
 
-    def _changed(self, before: RuleSet, changes: ChangesOf) -> RuleSet:
+    def _changed(self, changes: ChangesOf, before: RuleSet, _pace: Pace) -> _Verdict:
         if before.version.digest != changes.before:
             raise OtherVersion(f"changes of version {changes.before}, and {before.version.digest} is in force")
         rules = changed(before, changes.changes)
@@ -256,13 +313,27 @@ class RuleStore:
                 self._writer.append(rules, before, list(changes.changes), self._clock.now_ms())
             except OSError as error:
                 self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
-        return rules
+        return _Verdict(rules, NOTHING, self.overlay.in_force or ())
 
-    async def _aside(self, work: Callable[[], T]) -> T:
-        """Do work in the thread of the rules; what is under way is a load."""
+    async def take_overlay(self, files: Files) -> Version:
+        """Check an overlay beside the serving loop, and lay it over the rules in force."""
+        async with self._changing:
+            try:
+                check_overlay(files)
+                self.overlay.offered = files
+                if self.status.source == "nothing":
+                    self.overlay.in_force, self.overlay.refused = files, None
+                else:
+                    self._settle_overlay(await self._aside(self._lay_again))
+            except RulesError as error:
+                self.refuse_overlay(error.problems)
+        return self.current.version
+
+    async def _aside(self, judge: Callable[[Pace], _Verdict]) -> _Verdict:
+        """Judge in the thread that reads, beside the serving loop."""
         self.loading = True
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+            return await asyncio.get_running_loop().run_in_executor(self._executor, judge, self._pace(polite=True))
         finally:
             self.loading = False
 
@@ -277,7 +348,7 @@ class RuleStore:
         """Bring a verdict's rules into force, and say what was refused."""
         refused = self._refused_since(verdict.refused)
         self._compiled = verdict.compiled
-        if self._status is None and verdict.rules is self.current:
+        if self._status is None and verdict.rules is self.current and verdict.refused:
             self._accept(verdict.rules, "snapshot")
         elif self._status is None or verdict.rules.version is not self.current.version:
             self._accept(verdict.rules, self.feed.kind)
@@ -286,8 +357,38 @@ class RuleStore:
             self.current = verdict.rules
             if not verdict.refused:
                 self._unchanged()
+        self._note_overlay(verdict)
         if verdict.refused:
             self._refuse(_all_problems(refused), refused)
+
+    def _settle_overlay(self, verdict: _Verdict) -> None:
+        """Bring the rules in force under another overlay; what the feed has, and what was refused of it, stays."""
+        before = self.status
+        if verdict.rules is not self.current:
+            self._accept(verdict.rules, before.source)
+            accepted = before.accepted + 1
+            self._status = replace(self.status, in_sync=before.in_sync, refused=before.refused, accepted=accepted)
+        self._note_overlay(verdict)
+
+    def _note_overlay(self, verdict: _Verdict) -> None:
+        self.overlay.in_force = verdict.overlay
+        if verdict.overlay_problems:
+            self._note_refused_overlay(verdict.overlay_problems)
+        elif verdict.overlay == self.overlay.offered:
+            self.overlay.refused = None
+
+    def refuse_overlay(self, problems: tuple[Problem, ...]) -> None:
+        """Note why the overlay that its directory has can't be used."""
+        self.overlay.offered = None
+        self._note_refused_overlay(problems)
+
+    def _note_refused_overlay(self, problems: tuple[Problem, ...]) -> None:
+        if not self.overlay.refuse(problems, self._now()):
+            return
+        if self._status is not None:
+            self._status = replace(self._status, rejected=self._status.rejected + 1)
+        self._log.error("overlay_refused", problems=len(problems), version=str(self.current.version))
+        self._log_problems("overlay_problem", problems)
 
     def _refused_since(self, refused: Mapping[str, tuple[Problem, ...]]) -> tuple[RefusedDomain, ...]:
         """Refused domains in the order of their names; one that was refused already is so since then."""
@@ -298,6 +399,7 @@ class RuleStore:
         )
 
     def _accept(self, rules: RuleSet, source: SourceKind) -> None:
+        said = {*self.current.overlay.clashes, *self.current.overlay.unmatched}
         self.current = rules
         before = self._status
         self._status = RuleStatus(
@@ -319,6 +421,9 @@ class RuleStore:
             rules=rules.count,
             domains=len(rules.domains),
         )
+        self._log_problems("overlay_clash", [item for item in rules.overlay.clashes if item not in said])
+        for problem in [item for item in rules.overlay.unmatched if item not in said][:LOGGED_PROBLEMS]:
+            self._log.warning("overlay_unmatched", file=problem.file, line=problem.line, reason=problem.reason)
 
     def _unchanged(self) -> None:
         """The feed says what is in force already: after a touch, or a bad change that was taken back."""
@@ -340,8 +445,11 @@ class RuleStore:
             domains=[item.domain for item in refused[:LOGGED_PROBLEMS]],
             version=str(self.current.version),
         )
+        self._log_problems("rules_problem", problems)
+
+    def _log_problems(self, event: str, problems: Sequence[Problem]) -> None:
         for problem in problems[:LOGGED_PROBLEMS]:
-            self._log.error("rules_problem", file=problem.file, line=problem.line, reason=problem.reason)
+            self._log.error(event, file=problem.file, line=problem.line, reason=problem.reason)
 
     def _pace(self, *, polite: bool) -> Pace:
         return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)

@@ -10,12 +10,13 @@ its entry in a dict, its text, and eight bytes for its place in the files.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 from headgate.limiter.limit import Limit
 from headgate.rules.keys import EXACT, KEY_ONLY, SHARED, WILDCARD, encode_key, encode_part, encode_tail
+from headgate.rules.limits import Draft
 from headgate.rules.text_map import TextMap, text_map
 from headgate.rules.wildcards import WildcardIndex, is_pattern
 
@@ -40,36 +41,62 @@ _tail = lru_cache(maxsize=1024)(encode_tail)
 """Few windows are in use, and each rule refers to one of these."""
 
 
+NO_ORIGINS: Mapping[str, str] = {}
+
+
 class RuleNode:
     """Node of a matched rule: a limit, or children, or both, or (to exempt) neither."""
 
-    __slots__ = ("children", "is_rule", "limit", "tail")
+    __slots__ = ("children", "is_rule", "limit", "origins", "tail")
 
-    def __init__(self, limit: Limit | None, children: Level | None, *, is_rule: bool) -> None:
+    def __init__(
+        self,
+        limit: Limit | None,
+        children: Level | None,
+        *,
+        is_rule: bool,
+        origins: Mapping[str, str] = NO_ORIGINS,
+    ) -> None:
         self.limit = limit
         self.children = children
         self.is_rule = is_rule
         """False: it is there for its children alone, and goes with the last of them."""
+        self.origins = origins
+        """Fields of the limit that are not the rule's own, and where they come from."""
         self.tail = b"" if limit is None else _tail(limit.algorithm, limit.window_ms)
 
 
 class Leaves:
     """Nodes without children, each shared by all rules that say the same."""
 
-    __slots__ = ("_by_name",)
+    __slots__ = ("_by_name", "drafts")
 
     def __init__(self) -> None:
         self._by_name: dict[Any, RuleNode] = {}
+        self.drafts: dict[RuleNode, Draft] = {}
+        """Fields that the limits of nodes were built from."""
 
     def find(self, name: Any) -> RuleNode | None:
         """The leaf of that name, if there is one."""
         return self._by_name.get(name)
 
-    def make(self, name: Any, limit: Limit | None) -> RuleNode:
+    def make(
+        self, name: Any, limit: Limit | None, origins: Mapping[str, str] = NO_ORIGINS, draft: Draft | None = None
+    ) -> RuleNode:
         """The leaf of that name, made when it is first asked for."""
         node = self._by_name.get(name)
         if node is None:
-            node = self._by_name[name] = RuleNode(limit, None, is_rule=True)
+            node = self._by_name[name] = RuleNode(limit, None, is_rule=True, origins=origins)
+            if draft is not None:
+                self.drafts[node] = draft
+        return node
+
+    def with_children(self, leaf: RuleNode, children: Level) -> RuleNode:
+        """A node with the limit of a leaf, and children."""
+        node = RuleNode(leaf.limit, children, is_rule=True, origins=leaf.origins)
+        draft = self.drafts.get(leaf)
+        if draft is not None:
+            self.drafts[node] = draft
         return node
 
     def name(self, name: Any, leaf: RuleNode) -> None:

@@ -13,7 +13,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import yaml
 from yaml.events import (
@@ -43,6 +43,12 @@ _ALIAS = re.compile(rb"(?:^|[\s\[{,:?-])\*\S")
 
 STR_TAG = "tag:yaml.org,2002:str"
 _KNOWN_TAGS = frozenset({None, "!"} | {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "bool", "map", "seq")})
+
+
+STAR_HINT: Final = " (a value that begins with a star is put in quotes: '*.jpg')"
+"""YAML takes what begins with a star for an alias, and wildcards do."""
+
+DASH_HINT: Final = " (a line at the level of a list's dashes: indent it further, or begin it with a dash)"
 
 
 class YamlError(Exception):
@@ -115,7 +121,7 @@ class EventStream:
         """The events that an anchor stands for."""
         events = self._anchors.get(name or "")
         if events is None:
-            raise YamlError(line, f"alias `*{name}` has no anchor before it, or stands inside its own")
+            raise YamlError(line, f"alias `*{name}` has no anchor before it, or stands inside its own{STAR_HINT}")
         return events
 
     def next_raw(self) -> Event:
@@ -185,10 +191,20 @@ def fault_of(error: yaml.YAMLError, data: bytes) -> YamlError:
         mark = error.problem_mark or error.context_mark
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         line = mark.line if mark else 0
-        return YamlError(line + 1, f"not valid YAML: {problem}{tab_hint(data.splitlines(), line)}")
+        hint = tab_hint(data.splitlines(), line) + (STAR_HINT if "an alias" in problem else "") + _opened(error, line)
+        hint += DASH_HINT if "expected '-' indicator" in problem else ""
+        return YamlError(line + 1, f"not valid YAML: {problem}{hint}")
     position = getattr(error, "position", 0) or 0
     reason = getattr(error, "reason", None) or str(error)
     return YamlError(data.count(b"\n", 0, position) + 1, f"not valid YAML: {reason}")
+
+
+def _opened(error: yaml.MarkedYAMLError, line: int) -> str:
+    """Hint beside an error at the end of a text in quotes that are not closed: it may be much further up."""
+    mark = error.context_mark
+    if mark is None or mark.line == line or "quoted scalar" not in (error.context or ""):
+        return ""
+    return f" (the quote was opened in line {mark.line + 1})"
 
 
 def tab_hint(lines: Sequence[bytes], line: int) -> str:

@@ -16,9 +16,8 @@ from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
-from headgate.rules.store import RuleStore
 from headgate.runtime.access import http_endpoints, open_peers, open_tokens
-from headgate.runtime.feeds import open_feed
+from headgate.runtime.feeds import open_store
 from headgate.runtime.identity import make_identity
 from headgate.runtime.process import run_process
 from headgate.runtime.regions import MEMORY, RegionExchange, key_scopes, limits_of_region, register_exchange
@@ -54,14 +53,7 @@ class ExchangeService:
         self._logger = logs.logger
         self._identity = make_identity(settings.region, settings.node_id, clock, rng)
         self._metrics = Metrics(node=self._identity.node, region=settings.region)
-        feed = open_feed(settings, clock, rng)
-        self._rules = RuleStore(
-            feed,
-            clock=clock,
-            merge_domains=settings.merge_domains,
-            accept=settings.rules_accept,
-            logger=logs.logger,
-        )
+        self._rules = open_store(settings, clock, rng, logger=logs.logger)
         self._rules.load_initial()
         self._peers = open_peers(settings, logs.logger)
         self._limits = limits_of_region(settings, self._peers)

@@ -1,13 +1,20 @@
-"""The feed that rules come from, by the settings."""
+"""The feed that rules come from, what lies over and under them, and their store, by the settings."""
 
 import random
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from headgate.clock import Clock
 from headgate.config.kinds import XDS_SCHEME, pairs_of
 from headgate.config.settings import Settings
+from headgate.limiter.limit import Algorithm, OnError
+from headgate.rules.defaults import Defaults
 from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.feed import Feed
+from headgate.rules.ruleset import RuleSet
+from headgate.rules.source import OVERLAY
+from headgate.rules.store import RuleStore
 from headgate.xds.feed import XdsFeed, XdsServer
 from headgate.xds.messages import Messages
 
@@ -19,6 +26,32 @@ def open_feed(settings: Settings, clock: Clock, rng: random.Random) -> Feed:
     messages = Messages(settings.xds_protocol, settings.xds_node_id, pairs_of(settings.xds_node_metadata, "="))
     server = _server(settings, settings.rules)
     return XdsFeed(server, messages, clock=clock, rng=rng)
+
+
+def open_store(
+    settings: Settings,
+    clock: Clock,
+    rng: random.Random,
+    *,
+    logger: Any,
+    data_dir: Path | None = None,
+    start_empty: bool = False,
+    on_rules: Callable[[RuleSet], None] = lambda rules: None,
+) -> RuleStore:
+    """Make the store of the rules that the settings name, with what lies over and under them."""
+    overlay = settings.rules_overlay
+    return RuleStore(
+        open_feed(settings, clock, rng),
+        clock=clock,
+        overlay=None if overlay is None else DirectoryFeed(overlay, clock=clock, layer=OVERLAY),
+        defaults=Defaults(Algorithm(settings.default_algorithm), OnError(settings.default_on_error)),
+        data_dir=data_dir,
+        merge_domains=settings.merge_domains,
+        accept=settings.rules_accept,
+        start_empty=start_empty,
+        logger=logger,
+        on_rules=on_rules,
+    )
 
 
 def _server(settings: Settings, url: str) -> XdsServer:

@@ -28,6 +28,7 @@ def answer_settings(settings: Settings) -> AnswerSettings:
         denied_body=settings.denied_body,
         shadow_mode=settings.shadow_mode,
         dynamic_metadata=settings.dynamic_metadata,
+        request_metadata=settings.request_metadata,
         reason_header=settings.reason_header or "",
         reason_metadata=settings.reason_metadata,
         match_cache_entries=settings.match_cache_entries,

@@ -40,6 +40,7 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.logs import Logs
 from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.process import LoopLag
+from headgate.transport.http_page import page_address
 
 ROOMS: Final[tuple[type[Room], ...]] = (
     PeersRoom,
@@ -85,6 +86,7 @@ class Service:
             state=lambda: self._context.state.value,
             cut_after_s=FORCED_EXIT_S,
             before_cut=lambda: self.rooms.get(ListenersRoom).remove_sockets(),
+            drain_s=settings.drain_s,
         )
         self._context = ProcessContext(
             settings,
@@ -170,6 +172,7 @@ class Service:
             # Of several workers, the supervisor says when all of them serve.
             "serving" if context.worker is None else "worker_serving",
             **listeners.addresses(),
+            **page_address(listeners.addresses()),
             transport=listeners.transport.name,
             rules=str(self.rooms.get(RulesRoom).store.current.version),
             region=context.identity.region,

@@ -35,8 +35,10 @@ class Stopping:
         cut_after_s: float,
         before_cut: Callable[[], None],
         on_stop: Callable[[], None] = lambda: None,
+        drain_s: float = 0.0,
     ) -> None:
-        """`state` is named when stopping is logged; `on_stop` is called on the loop when the first signal is noted.
+        """`state` is named when stopping is logged, and that it drains; `on_stop` is called on the loop when the first
+        signal is noted.
 
         `before_cut` may be called at any moment, in the middle of anything: it must be quick and take no lock.
         """
@@ -52,6 +54,7 @@ class Stopping:
         self._cut_after_s = cut_after_s
         self._before_cut = before_cut
         self._on_stop = on_stop
+        self._drain = {"drain_s": drain_s, "again": "a second signal ends it at once"} if drain_s else {}
         self._signals = 0
         self._handlers_before: dict[signal.Signals, Any] = {}
 
@@ -95,7 +98,8 @@ class Stopping:
 
     def _note(self, **why: str) -> None:
         self.asked = True
-        self._logger.info("stopping", **why, state=self._state())
+        # Whoever pressed Ctrl-C sees why nothing else happens for some seconds.
+        self._logger.info("stopping", **why, state=self._state(), **self._drain)
         self._noted.set()
         self._on_stop()
 

@@ -39,6 +39,7 @@ from headgate.telemetry.metrics import Metrics
 from headgate.telemetry.otlp import open_push
 from headgate.telemetry.process import LoopLag
 from headgate.transport.http_listener import addresses_of
+from headgate.transport.http_page import page_address
 from headgate.transport.private_directory import PrivateDirectory
 
 HURRY_S = 1.0
@@ -79,6 +80,7 @@ class WorkerSupervisor:
             cut_after_s=CUT_S,
             before_cut=self._remove_workers,
             on_stop=self._end_startup,
+            drain_s=settings.drain_s,
         )
         logs.on_level = self._switch_log_levels
         self._directory: Path | None = None
@@ -201,6 +203,7 @@ class WorkerSupervisor:
             "serving",
             grpc=",".join(self._grpc.all),
             **addresses_of(self._https),
+            **page_address(addresses_of(self._https)),
             workers=len(self._slots),
             region=self.settings.region,
             node=self._node,

@@ -171,7 +171,16 @@ def _processors(log_format: str, *, colors: bool) -> list[Any]:
     renderer = structlog.dev.ConsoleRenderer(
         colors=colors, timestamp_key="time", exception_formatter=structlog.dev.plain_traceback
     )
-    return [*shared, renderer]
+    return [*shared, _plain, renderer]
+
+
+def _plain(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Write text that would steer a terminal, or begin another line, as JSON. (All but text is shown by its repr.)"""
+    for name, value in event.items():
+        if isinstance(value, str) and not value.isprintable():
+            lines = value.splitlines() if name == "exception" else [value]
+            event[name] = "\n".join([line if line.isprintable() else plain_json.dumps(line) for line in lines])
+    return event
 
 
 def _first_things_first(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

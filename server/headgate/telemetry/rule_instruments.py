@@ -104,8 +104,6 @@ def _summed(counts: Iterable[tuple[dict[str, str], int]]) -> Series:
 def _ratelimit_labels(tally: Tally) -> dict[str, str]:
     """The first level of a rule and the second, as Envoy Gateway's mapping has them: `user_alice`, `path_/login`."""
     levels = [level.replace("=", "_", 1) for level in tally.text.split(STEP)]
-    if tally.name.value:
-        levels = [*levels[:-1], f"{levels[-1]}_{tally.name.value}"]
     labels = {"domain": _sanitised(tally.name.domain), "key1": _sanitised(levels[0])}
     if len(levels) > 1:
         labels["key2"] = _sanitised(levels[1])

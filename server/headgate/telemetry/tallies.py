@@ -71,7 +71,7 @@ class Tally:
 
     name: TallyName
     text: str
-    """The rule for people, level by level."""
+    """The rule level by level, or the descriptor where the rule asks for values: `plan=free > user=alice`."""
     domain: str = ""
     paths: set[Path] | None = field(default_factory=set)
     """The paths of its rules in their domain; None: it is there as long as the domain is."""

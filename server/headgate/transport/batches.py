@@ -1,4 +1,9 @@
-"""Deciding calls where they are received: one pass over a batch, on the receiving thread, with the loop's lock held."""
+"""Deciding calls where they are received: on the receiving thread, with the loop's lock held, a moment at a time.
+
+Mostly a batch takes less than that moment, and its calls are decided in the order in which they came. Where it does
+not, the rest waits, and callers take turns (call_order.py): no caller takes more than its share of the loop's time,
+whatever its calls ask for.
+"""
 
 import time
 from collections.abc import Callable
@@ -6,7 +11,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import NotReady, RequestError, TooLarge
 from headgate.pending import PendingAnswer
-from headgate.transport.answers import expands, too_large, unfinished
+from headgate.transport.answers import expands, overloaded, too_large, unfinished
+from headgate.transport.call_order import CallOrder, WaitingCall
 from headgate.transport.calls import RateLimitCalls
 from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import TransportLimits, TransportStats
@@ -18,6 +24,9 @@ if TYPE_CHECKING:
 
 RATE_LIMIT = 0
 """The method that decisions are about; all others are health's."""
+HELD_S = 0.001
+"""Time for which calls are decided before the loop may run: it relays what others send and are sent. Shorter, and the
+threads change places more often than they work."""
 
 
 Respond = Callable[[int, bytes], object]
@@ -70,6 +79,8 @@ class BatchDecider:
         stats: TransportStats,
         kept_back: KeptBack,
         callers: dict[str, str],
+        limits: TransportLimits,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`callers` names who is behind a connection, by the front's name for it; all others are one caller."""
         self._lock = lock
@@ -81,35 +92,72 @@ class BatchDecider:
         self._mark_pending = replies.mark_pending
         self._timeouts = Timeouts()
         self._callers = callers
+        self._limits = limits
+        self._monotonic = monotonic
+        self._waiting = CallOrder(limits.max_pending_calls, limits.max_pending_bytes)
+
+    @property
+    def has_waiting(self) -> bool:
+        """Say whether calls wait that were received: call `take` again, with whatever has come meanwhile."""
+        return bool(self._waiting.turns)
 
     def take(
         self, received_at: float, events: "list[Event]", parent_of: Callable[[int], str | bytes | None] | None = None
     ) -> "list[Event]":
-        """Decide the calls among these events, received at that (monotonic) time; return the other events.
+        """Decide calls for a moment: those that wait, and those among these events, received at that (monotonic) time.
 
-        `parent_of` gives a call's trace context, where traces are on.
+        Returns the events that are no calls to decide. `parent_of` gives a call's trace context, where traces are on.
         """
         left: list[Event] = []
-        answered = 0
+        answered, waits, monotonic = 0, self.has_waiting, self._monotonic
         with self._lock:
+            until_s = monotonic() + HELD_S
             for event in events:
                 _, call_id, method, payload, timeout = event
                 if payload is None or method != RATE_LIMIT:
                     left.append(event)
                     continue
-                caller = ""
                 # The front gives its name for the connection, a string, where there is no such header.
-                if type(timeout) is bytes:
-                    if time.monotonic() - received_at >= self._timeouts[timeout]:
-                        self._stats.dropped_expired += 1
-                        continue
-                elif isinstance(timeout, str):
-                    caller = self._callers.get(timeout, "")
+                caller = self._callers.get(timeout, "") if isinstance(timeout, str) else ""
                 parent = None if parent_of is None else parent_of(call_id)
-                answered += self._take_call(received_at, call_id, payload, parent, caller)
+                if waits:
+                    self._wait(WaitingCall(received_at, call_id, payload, timeout, parent, caller))
+                elif type(timeout) is not bytes or self._has_time(received_at, timeout):
+                    answered += self._take_call(received_at, call_id, payload, parent, caller)
+                    waits = monotonic() >= until_s
             self._stats.calls += len(events) - len(left)
-            self._stats.durations.add(time.monotonic() - received_at, answered)
+            self._stats.durations.add(monotonic() - received_at, answered)
+            if self.has_waiting:
+                self._take_turns(until_s)
         return left
+
+    def _take_turns(self, until_s: float) -> None:
+        """Decide calls that wait, by whose turn it is: one at least, however long it took to put others in line."""
+        waiting, now_s = self._waiting, self._monotonic()
+        while (call := waiting.first()) is not None:
+            began_s, answered = now_s, False
+            if type(call.timeout) is not bytes or self._has_time(call.received_at, call.timeout):
+                answered = self._take_call(call.received_at, call.call_id, call.payload, call.parent, call.caller)
+            now_s = self._monotonic()
+            waiting.decided(call, int((now_s - began_s) * 1e6))
+            if answered:
+                self._stats.durations.add(now_s - call.received_at)
+            if now_s >= until_s:
+                break
+
+    def _has_time(self, received_at: float, timeout: bytes) -> bool:
+        """Say whether somebody still waits for the call: who does not gets no decision."""
+        if self._monotonic() - received_at < self._timeouts[timeout]:
+            return True
+        self._stats.dropped_expired += 1
+        return False
+
+    def _wait(self, call: WaitingCall) -> None:
+        if self._waiting.has_room(call):
+            self._waiting.add(call)
+        else:
+            self._stats.refused_overload += 1
+            self._fail(call.call_id, NotReady(overloaded(self._limits)))
 
     def _take_call(
         self, received_at: float, call_id: int, payload: bytes, parent: str | bytes | None, caller: str

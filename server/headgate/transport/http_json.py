@@ -11,12 +11,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from google.protobuf import json_format
+from headgate_client.unmet import Unmet, nothing_applied, unmet_of
 from headgate_client.wire.envoy.service.ratelimit.v3 import rls_pb2
 from headgate_client.wire.envoy.type.v3 import ratelimit_unit_pb2
 
 from headgate.errors import BadRequest
 
 RETRY_AFTER = "Retry-After"
+NO_RULE: Final = "X-Headgate-No-Rule"
+"""Header of an answer to which no rule applied: `domain`, if the rules have none of this name, or `descriptor`."""
 OVER_LIMIT = rls_pb2.RateLimitResponse.OVER_LIMIT
 MOST_DESCRIPTORS: Final = 256
 """The highest that the setting `max_descriptors` allows."""
@@ -173,17 +176,21 @@ def parse_response(payload: bytes) -> rls_pb2.RateLimitResponse:
 def response_to_json(response: rls_pb2.RateLimitResponse) -> str:
     """Zeros are written (`limitRemaining: 0` matters); what the answer does not have is left out."""
     fields: dict[str, Any] = json_format.MessageToDict(response, always_print_fields_with_no_presence=True)
-    return json.dumps({name: value for name, value in fields.items() if value})
+    return json.dumps({name: value for name, value in fields.items() if value}) + "\n"
 
 
 def response_headers(response: rls_pb2.RateLimitResponse) -> list[tuple[str, str]]:
-    """The headers that Envoy would add to the answer of its caller; and on a denial `Retry-After` in any case."""
+    """The headers that Envoy would add to the answer of its caller; on a denial `Retry-After` in any case, and where
+    nothing applied one that says so."""
     headers = [
         (header.key, header.value or header.raw_value.decode("latin-1")) for header in response.response_headers_to_add
     ]
     told = any(name.lower() == RETRY_AFTER.lower() for name, _ in headers)
     if response.overall_code == OVER_LIMIT and not told:
         headers.append((RETRY_AFTER, str(_retry_after_s(response))))
+    reasons = [unmet_of(status) for status in response.statuses]
+    if nothing_applied(reasons):
+        headers.append((NO_RULE, "domain" if Unmet.NO_DOMAIN in reasons else "descriptor"))
     return headers
 
 

@@ -6,10 +6,24 @@ where one is demanded. The browser is told to run that script and to ask this se
 
 import base64
 import hashlib
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
+from typing import Final
 
 from aiohttp import web
+
+ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
+"""Addresses that stand for every one of this machine, and the one that a browser on it takes."""
+
+
+def page_address(listeners: Mapping[str, str]) -> dict[str, str]:
+    """`page`: where a browser on this machine finds it, by the listeners' addresses; nothing for a Unix socket."""
+    address = listeners.get("admin") or listeners["http"]
+    if address.startswith("unix:"):
+        return {}
+    host, _, port = address.rpartition(":")
+    return {"page": f"http://{ANY_ADDRESS.get(host, host)}:{port}/"}
 
 
 async def page(_: web.Request) -> web.Response:

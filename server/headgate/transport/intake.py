@@ -24,9 +24,10 @@ if TYPE_CHECKING:
     # A name in the stubs alone.
     from pygrpc_native._native import DetailedEvent, Event
 
-# Large enough that a batch costs nothing per call, small enough for the loop to wait for it: 256 decisions of 20 µs are
-# 5 ms.
+# Large enough that a batch costs nothing per call.
 _BATCH_CALLS = 256
+# While calls wait to be decided, all others are received: it may be the turn of who comes last.
+_ALL_CALLS = 65_536
 # How long the thread sleeps when nothing comes. Nothing waits for it: signals go to the loop's thread, a front that is
 # closed wakes it, and memory has a time of its own. Shorter is what an idle server costs.
 _IDLE_MS = 60_000
@@ -80,18 +81,18 @@ class Intake:
 
     def _receive(self) -> None:
         receive = self._receive_known if self._callers.tokens is not None or self._traces else self._front.recv_batch
-        take, parent_of_call = self._decider.take, self._parents.get if self._traces else None
+        decider, parent_of_call = self._decider, self._parents.get if self._traces else None
         trimmer, stats = self._trimmer, self._stats
         idle_ms = _IDLE_MS
-        while (events := receive(_BATCH_CALLS, idle_ms)) is not None:
+        while (events := receive(_ALL_CALLS, 0) if decider.has_waiting else receive(_BATCH_CALLS, idle_ms)) is not None:
             now = time.monotonic()
             if now >= trimmer.due_at:
                 # Before what came now is looked at: what is noted of it is for another time.
                 trimmer.run()
                 idle_ms = _IDLE_MS
-            if events:
+            if events or decider.has_waiting:
                 too_large_before = stats.refused_too_large
-                events = take(now, events, parent_of_call)
+                events = decider.take(now, events, parent_of_call)
                 if events:
                     self._admit(now, events)
                 if stats.refused_too_large != too_large_before:

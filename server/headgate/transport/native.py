@@ -116,7 +116,16 @@ class NativeTransport(Transport):
         callers = {} if self._callers is None else self._callers
         return Intake(
             self._front,
-            BatchDecider(self._calls, self._front.respond, self, self._loop.lock, self.stats, kept_back, callers),
+            BatchDecider(
+                self._calls,
+                self._front.respond,
+                self,
+                self._loop.lock,
+                self.stats,
+                kept_back,
+                callers,
+                self._endpoint.limits,
+            ),
             self._endpoint,
             self.stats,
             deliver=self._hand_over,

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheadgate/v1/decisions.proto\x12\x0bheadgate.v1\"N\n\x0b\x46indRequest\x12\x0b\n\x03who\x18\x01 \x01(\x06\x12\x0e\n\x06number\x18\x02 \x01(\x06\x12\x10\n\x08since_ms\x18\x03 \x01(\x03\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\"V\n\x07RuleSet\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x15\n\rmerge_domains\x18\x02 \x01(\x08\x12$\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x15.headgate.v1.RuleFile\"&\n\x08RuleFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"g\n\x0c\x46indResponse\x12\r\n\x05lines\x18\x01 \x03(\t\x12#\n\x05rules\x18\x02 \x03(\x0b\x32\x14.headgate.v1.RuleSet\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x15\n\rskipped_bytes\x18\x04 \x01(\x03\".\n\x0bTailRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"=\n\x0cTailResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\r\n\x05lines\x18\x02 \x03(\t\x12\x0e\n\x06missed\x18\x03 \x01(\x04\x32\x85\x01\n\tDecisions\x12;\n\x04\x46ind\x12\x18.headgate.v1.FindRequest\x1a\x19.headgate.v1.FindResponse\x12;\n\x04Tail\x12\x18.headgate.v1.TailRequest\x1a\x19.headgate.v1.TailResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bheadgate/v1/decisions.proto\x12\x0bheadgate.v1\"N\n\x0b\x46indRequest\x12\x0b\n\x03who\x18\x01 \x01(\x06\x12\x0e\n\x06number\x18\x02 \x01(\x06\x12\x10\n\x08since_ms\x18\x03 \x01(\x03\x12\x10\n\x08until_ms\x18\x04 \x01(\x03\"V\n\x07RuleSet\x12\x0e\n\x06\x64igest\x18\x01 \x01(\t\x12\x15\n\rmerge_domains\x18\x02 \x01(\x08\x12$\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x15.headgate.v1.RuleFile\"&\n\x08RuleFile\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"\x8a\x01\n\x0c\x46indResponse\x12\r\n\x05lines\x18\x01 \x03(\t\x12#\n\x05rules\x18\x02 \x03(\x0b\x32\x14.headgate.v1.RuleSet\x12\x0c\n\x04more\x18\x03 \x01(\x08\x12\x15\n\rskipped_bytes\x18\x04 \x01(\x03\x12\x10\n\x08\x66irst_ms\x18\x05 \x01(\x03\x12\x0f\n\x07last_ms\x18\x06 \x01(\x03\".\n\x0bTailRequest\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x02 \x01(\r\"=\n\x0cTailResponse\x12\x0e\n\x06\x63ursor\x18\x01 \x01(\x04\x12\r\n\x05lines\x18\x02 \x03(\t\x12\x0e\n\x06missed\x18\x03 \x01(\x04\x32\x85\x01\n\tDecisions\x12;\n\x04\x46ind\x12\x18.headgate.v1.FindRequest\x1a\x19.headgate.v1.FindResponse\x12;\n\x04Tail\x12\x18.headgate.v1.TailRequest\x1a\x19.headgate.v1.TailResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,12 +37,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RULESET']._serialized_end=210
   _globals['_RULEFILE']._serialized_start=212
   _globals['_RULEFILE']._serialized_end=250
-  _globals['_FINDRESPONSE']._serialized_start=252
-  _globals['_FINDRESPONSE']._serialized_end=355
-  _globals['_TAILREQUEST']._serialized_start=357
-  _globals['_TAILREQUEST']._serialized_end=403
-  _globals['_TAILRESPONSE']._serialized_start=405
-  _globals['_TAILRESPONSE']._serialized_end=466
-  _globals['_DECISIONS']._serialized_start=469
-  _globals['_DECISIONS']._serialized_end=602
+  _globals['_FINDRESPONSE']._serialized_start=253
+  _globals['_FINDRESPONSE']._serialized_end=391
+  _globals['_TAILREQUEST']._serialized_start=393
+  _globals['_TAILREQUEST']._serialized_end=439
+  _globals['_TAILRESPONSE']._serialized_start=441
+  _globals['_TAILRESPONSE']._serialized_end=502
+  _globals['_DECISIONS']._serialized_start=505
+  _globals['_DECISIONS']._serialized_end=638
 # @@protoc_insertion_point(module_scope)

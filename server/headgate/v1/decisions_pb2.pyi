@@ -37,16 +37,20 @@ class RuleFile(_message.Message):
     def __init__(self, name: _Optional[str] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class FindResponse(_message.Message):
-    __slots__ = ("lines", "rules", "more", "skipped_bytes")
+    __slots__ = ("lines", "rules", "more", "skipped_bytes", "first_ms", "last_ms")
     LINES_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
     SKIPPED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FIRST_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
     lines: _containers.RepeatedScalarFieldContainer[str]
     rules: _containers.RepeatedCompositeFieldContainer[RuleSet]
     more: bool
     skipped_bytes: int
-    def __init__(self, lines: _Optional[_Iterable[str]] = ..., rules: _Optional[_Iterable[_Union[RuleSet, _Mapping]]] = ..., more: bool = ..., skipped_bytes: _Optional[int] = ...) -> None: ...
+    first_ms: int
+    last_ms: int
+    def __init__(self, lines: _Optional[_Iterable[str]] = ..., rules: _Optional[_Iterable[_Union[RuleSet, _Mapping]]] = ..., more: bool = ..., skipped_bytes: _Optional[int] = ..., first_ms: _Optional[int] = ..., last_ms: _Optional[int] = ...) -> None: ...
 
 class TailRequest(_message.Message):
     __slots__ = ("cursor", "wait_ms")

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from google.protobuf.struct_pb2 import Struct
+from headgate_client.unmet import Unmet, encode_unmet
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 from headgate.errors import BadRequest
@@ -34,16 +35,23 @@ class Descriptor:
     """One descriptor of a request: its entries, its cost, and, if it brings one, the limit that overrides the rules."""
 
     # No named tuple: one is made for every request that was not seen before, and this takes less time to make.
-    __slots__ = ("cost", "entries", "override", "refund")
+    __slots__ = ("cost", "entries", "names_cost", "override", "refund")
 
     def __init__(
-        self, entries: tuple[tuple[str, str], ...], cost: int, override: Limit | None, refund: bool = False
+        self,
+        entries: tuple[tuple[str, str], ...],
+        cost: int,
+        override: Limit | None,
+        refund: bool = False,
+        names_cost: bool = False,
     ) -> None:
         self.entries = entries
         self.cost = cost
         self.override = override
         self.refund = refund
         """The cost is given back (`is_negative_hits`)."""
+        self.names_cost = names_cost
+        """The request says what it costs; else it is 1."""
 
 
 class Request:
@@ -80,12 +88,14 @@ _VALUE: Final = 0x12
 _HITS: Final = 0x18
 _SHORT: Final = 0x80
 """Lengths and numbers below it are one byte."""
+_LONG: Final = 0x4000
+"""Lengths below it are two bytes at most."""
 
 
 def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
     """Read a request as nearly all are: a domain, descriptors of keys with values, perhaps a small cost.
 
-    None: anything else, good or bad, in any other order or with a length of 128 bytes or more; protobuf reads that.
+    None: anything else, good or bad, in any other order or with a text of 128 bytes or more; protobuf reads that.
     (tests/unit/wire/test_scan.py holds both equal, whatever the bytes.)
     """
     try:
@@ -94,25 +104,37 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
             return None
         at = 2 + length
         domain = payload[2:at].decode()
-        cost, described = 1, []
+        cost, described, names_cost = 1, [], False
         while at < end:
             tag, length = payload[at], payload[at + 1]
             at += 2
-            if tag != _DESCRIPTOR or length >= _SHORT:
+            if tag != _DESCRIPTOR:
                 if tag != _HITS or length >= _SHORT or at != end:
                     return None
-                cost = length or 1
+                cost, names_cost = length or 1, length > 0
                 break
+            if length >= _SHORT:
+                # Two bytes, as for the routes of a gateway; what is longer is not usual.
+                length += payload[at] - 1 << 7
+                at += 1
+                if length >= _LONG:
+                    return None
             descriptor_end = at + length
             entries = []
             while at < descriptor_end:
-                tag, length, key_tag, key_length = payload[at], payload[at + 1], payload[at + 2], payload[at + 3]
-                key_at = at + 4
-                key_end, at = key_at + key_length, at + 2 + length
-                if tag != _ENTRY or length >= _SHORT or key_tag != _KEY or not key_length:
+                tag, length = payload[at], payload[at + 1]
+                at += 2
+                if length >= _SHORT:
+                    length += payload[at] - 1 << 7
+                    at += 1
+                key_at, key_length = at + 2, payload[at + 1]
+                key_end = key_at + key_length
+                if tag != _ENTRY or length >= _LONG or payload[at] != _KEY or not 0 < key_length < _SHORT:
                     return None
-                # Both texts end within the entry, and the second one with it: so neither length is 128 or more.
-                if payload[key_end] != _VALUE or key_end + 2 + payload[key_end + 1] != at:
+                at += length
+                value_length = payload[key_end + 1]
+                # The second text ends where the entry does, so both are within it.
+                if payload[key_end] != _VALUE or value_length >= _SHORT or key_end + 2 + value_length != at:
                     return None
                 entries.append((payload[key_at:key_end].decode(), payload[key_end + 2 : at].decode()))
             if at != descriptor_end or not entries or len(entries) > bounds.max_entries:
@@ -122,7 +144,7 @@ def scan(payload: bytes, bounds: RequestBounds) -> Request | None:
         return None  # it ends too early, or is no text
     if at > end or not 0 < len(described) <= bounds.max_descriptors:
         return None
-    return Request(domain, tuple([Descriptor(entries, cost, None) for entries in described]))
+    return Request(domain, tuple([Descriptor(entries, cost, None, False, names_cost) for entries in described]))
 
 
 def _parse_with_protobuf(payload: bytes, bounds: RequestBounds) -> Request:
@@ -144,10 +166,9 @@ def _parse_with_protobuf(payload: bytes, bounds: RequestBounds) -> Request:
                 f"descriptors[{index}] has {len(descriptor.entries)} entries: accepted are 1 to {bounds.max_entries} "
                 "(max_entries)"
             )
-    request_cost = message.hits_addend or 1
     return Request(
         message.domain,
-        tuple([_parse_descriptor(d, i, request_cost) for i, d in enumerate(message.descriptors)]),
+        tuple([_parse_descriptor(d, i, message.hits_addend) for i, d in enumerate(message.descriptors)]),
     )
 
 
@@ -158,11 +179,12 @@ def _parse_descriptor(message: Any, index: int, request_cost: int) -> Descriptor
     for position, (key, _) in enumerate(entries):
         if not key:
             raise BadRequest(f"descriptors[{index}].entries[{position}].key must not be empty")
-    cost = message.hits_addend.value if message.HasField("hits_addend") else request_cost
+    names_own = message.HasField("hits_addend")
+    cost = message.hits_addend.value if names_own else request_cost or 1
     if cost > MAX_UINT32:
         raise BadRequest(f"descriptors[{index}].hits_addend is {cost}: accepted are 0 to {MAX_UINT32}")
     override = _parse_override(message.limit, index) if message.HasField("limit") else None
-    return Descriptor(entries, cost, override, message.is_negative_hits)
+    return Descriptor(entries, cost, override, message.is_negative_hits, names_own or request_cost > 0)
 
 
 def _parse_override(message: Any, index: int) -> Limit:
@@ -286,13 +308,13 @@ def encode_status(head: bytes, remaining: int, reset_ms: int) -> bytes:
     return _before_status(len(body)) + body
 
 
-def _fixed_status(**fields: Any) -> bytes:
-    data = RateLimitResponse.DescriptorStatus(code=RateLimitResponse.OK, **fields).SerializeToString()
+def _fixed_status(more: bytes = b"", **fields: Any) -> bytes:
+    data = RateLimitResponse.DescriptorStatus(code=RateLimitResponse.OK, **fields).SerializeToString() + more
     return _STATUSES + varint(len(data)) + data
 
 
-STATUS_WITHOUT_LIMIT: Final = _fixed_status()
-"""No rule, a rule without a limit, or a rule that another one replaces."""
+STATUS_WITHOUT_LIMIT: Final = {reason: _fixed_status(encode_unmet(reason)) for reason in Unmet}
+"""Statuses of descriptors that nothing limits, by why; Envoy and others skip the field that says it."""
 
 STATUS_UNLIMITED: Final = _fixed_status(limit_remaining=MAX_UINT32)
 

@@ -100,8 +100,13 @@ class XdsFeed(Feed):
             "from": f"xds://{self._server.address}",
             "protocol": self._server.protocol,
             **dataclasses.asdict(self.state),
-            "held": self._stream.names_held[:MAX_HELD_SHOWN],
+            "held": self.names_held[:MAX_HELD_SHOWN],
         }
+
+    @property
+    def names_held(self) -> list[str]:
+        """Resources of former streams that are in force, and that the present one has not shown."""
+        return self._stream.names_held
 
     async def watch(self, taker: Taker) -> None:
         delay_s = self._server.retry_s

@@ -178,11 +178,11 @@ class Sentinel:
 
 
 class RedisHarness:
-    def __init__(self, setup: RedisSetup) -> None:
+    def __init__(self, setup: RedisSetup, scripts: Scripts = SCRIPTS) -> None:
         self.setup = setup
         self.time_ms = START_MS
         self._first: RedisServer | None = None
-        self.origin = open_origin(setup.url, clock=SystemClock(), region="here", scripts=SCRIPTS)
+        self.origin = open_origin(setup.url, clock=SystemClock(), region="here", scripts=scripts)
 
     async def set_time(self, ms: int) -> None:
         self.time_ms = ms

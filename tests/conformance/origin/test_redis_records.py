@@ -1,5 +1,6 @@
 """One key's record concerns one key: whatever stands under it in Redis, the other keys of a call are untouched."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 
 import msgpack
@@ -9,6 +10,8 @@ from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.operations.heartbeat import Heartbeat
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.protocol import PLENTY, UNREADABLE, BucketReport, Report, WindowReport
+from headgate.origin.redis_origin.scripts import Scripts
+from hypothesis import strategies as st
 
 from tests.conformance.origin.cases import (
     SEQUENCE,
@@ -20,8 +23,9 @@ from tests.conformance.origin.cases import (
     said,
     window,
 )
-from tests.conformance.origin.conftest import RedisHarness, RedisSetup
+from tests.conformance.origin.conftest import TEST_CLOCK, RedisHarness, RedisSetup
 from tests.conformance.origin.refund_cases import bucket_demanding, demanding
+from tests.support.properties import check, examples_of
 
 TIMEOUT_S = 5.0
 Spoil = Callable[["redis.Redis", bytes, bytes], None]
@@ -113,6 +117,52 @@ async def test_what_cant_be_read_costs_its_own_key_alone_and_begins_anew(
     again = await harness.origin.run(0, said(report(3, 3), wants=((1,),)), TIMEOUT_S)
     assert again.charged == (True,)
     assert again.answers[0].more != UNREADABLE
+
+
+FIELD_NAMES = st.sampled_from([b"w", b"b", b"ca", b"da", b"cb", b"p", b"a", b"", b"\xff"])
+NUMBERS = st.sampled_from([0, 1, 2, 3, 5, SEQUENCE, START_MS, 2**31, 2**44, 2**53, 2**53 + 1, 2**63, -1, -(2**53)])
+VALUES = NUMBERS | st.floats() | st.none() | st.booleans() | st.binary(max_size=8) | st.lists(NUMBERS, max_size=3)
+PACKED = st.lists(VALUES, max_size=14).map(lambda values: b"".join(map(msgpack.packb, values)))
+FIELDS = st.dictionaries(FIELD_NAMES, PACKED | st.binary(max_size=40), max_size=4)
+CHANGES = st.tuples(st.integers(0, 63), st.binary(max_size=3))
+
+
+@examples_of(200, 3_000)
+@pytest.mark.parametrize("kind", ["window", "bucket"])
+def test_whatever_stands_in_a_record_costs_its_own_key_alone(one_redis: RedisSetup, kind: str, count: int) -> None:
+    """Fields of any content, or those that were there with some bytes changed: the other key's answer is the same."""
+    client, key, field = one_redis.first.client, *(("bad", b"w") if kind == "window" else ("b", b"b"))
+
+    async def answered(harness: RedisHarness, fields: dict[bytes, bytes], change: tuple[int, bytes]) -> None:
+        await harness.wipe(restart=False)
+        bad = _window(key, 1, 3) if kind == "window" else _bucket(key, 1, 3)
+        await harness.origin.run(0, said(bad, _window("good", 1, 4)), TIMEOUT_S)
+        name, (at, changed) = _stored(harness, key), change
+        stored = client.hget(name, field)
+        assert isinstance(stored, bytes)
+        client.hset(name, field, stored[: at % len(stored)] + changed + stored[at % len(stored) + len(changed) :])
+        for other, value in fields.items():
+            client.hset(name, other, value)
+        again = _window(key, 2, 3) if kind == "window" else _bucket(key, 2, 3)
+        call = said(_window("good", 2, 5), again, wants=((1, -1),))
+        reply = await harness.origin.run(0, call, TIMEOUT_S)
+        assert reply.answers[0] == counts((6, 6), left=PLENTY)
+        assert reply.charged == (True,)
+
+    with asyncio.Runner() as runner:
+        harness = runner.run(_open(one_redis))
+        check(
+            count,
+            lambda fields, change: runner.run(answered(harness, fields, change)),
+            fields=FIELDS,
+            change=CHANGES,
+        )
+        runner.run(harness.origin.close())
+
+
+async def _open(setup: RedisSetup) -> RedisHarness:
+    """Without the checks of tests, which hold for records that nobody has spoilt."""
+    return RedisHarness(setup, Scripts(time=TEST_CLOCK))
 
 
 @pytest.mark.parametrize("kind", ["window", "bucket"])

@@ -1,6 +1,9 @@
 """The files under examples/envoy: Envoy accepts them, and the demo shows with each what it promises."""
 
+import contextlib
+import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import AbstractContextManager
@@ -112,3 +115,38 @@ def test_nested_rules_and_costs_of_the_tcp_example_work() -> None:
         assert (logins[0], logins[-1]) == (200, 429)
         costs = [{"x-user": "bob", "x-cost": "60"} for _ in range(2)]
         assert [http_request(url, "GET", "/reports", headers=cost).status for cost in costs] == [200, 429]
+
+
+def test_a_demo_beside_programs_that_have_its_ports_takes_others() -> None:
+    """As with `make run` up: before, its Envoy asked that server, which has no such domain, and nothing was denied."""
+    with contextlib.ExitStack() as stack:
+        for port in (8080, 8081, 9901, 10000, 10001):
+            with contextlib.suppress(OSError):  # then somebody else has it, which is as good
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
+        with example("envoy/demo.py", "tcp", "--once", ports=None) as process:
+            output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, output
+    assert "Port 8081 is taken by another program: it is " in output
+    answers = [line.split()[1] for line in output.splitlines() if line.startswith("  ") and line[2].isdigit()]
+    assert answers == ["200"] * 5 + ["429"] * 3, output
+
+
+def test_a_demo_whose_child_ends_says_so_and_ends() -> None:
+    with demo("unix", "--stay") as process:
+        read_until_it_stays(process)
+        os.kill(children_of(process.pid)[0], signal.SIGKILL)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+    assert "headgate has ended, with -9. The end of its log:" in output
+
+
+def test_what_the_demo_says_to_try_explains_a_denial() -> None:
+    with demo("unix", "--stay") as process:
+        lines = read_until_it_stays(process)
+        (explain,) = [line.split() for line in lines if " explain " in line]
+
+        def answer() -> str:
+            return run(*explain[1:]).stdout
+
+        wait_until(lambda: "The request was denied at " in answer(), "the denials to be in the log")
+        assert "Rule user of domain demo applied" in answer()

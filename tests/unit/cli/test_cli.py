@@ -1,5 +1,6 @@
 """The command line: what is understood, what is printed, what the exit status says."""
 
+import argparse
 import json
 from collections.abc import Iterator
 from concurrent import futures
@@ -10,10 +11,13 @@ import pytest
 from headgate import __version__
 from headgate.build import BUILD
 from headgate.cli import main
+from headgate.cli.check_text import lines_of
 from headgate.config import SETTINGS
 from headgate.console.descriptors import parse_descriptor
+from headgate.console.target import why_closed
 from headgate.errors import ConfigError
-from headgate_client import Tls
+from headgate_client import Code, Decision, DescriptorStatus, Limit, Tls
+from headgate_client.unmet import Unmet, encode_unmet
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
 
 SEVEN_PER_DAY = "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 7}}\n"
@@ -106,8 +110,9 @@ def test_check_prints_the_decision_as_json(server: Answering, capsys: pytest.Cap
                 "limit": {"requests_per_unit": 5, "unit": "MINUTE", "name": "login"},
                 "remaining": 3,
                 "reset_ms": 1500,
+                "unmet": None,
             },
-            {"code": "OK", "limit": None, "remaining": 0, "reset_ms": None},
+            {"code": "OK", "limit": None, "remaining": 0, "reset_ms": None, "unmet": None},
         ],
         "headers": {"RateLimit-Limit": "5"},
     }
@@ -152,6 +157,27 @@ def test_check_exits_2_when_it_can_not_be_asked(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["check", *arguments])
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (
+            ["check", "--domain", "d", "--hits", "many", "a=b"],
+            "--hits: a whole number from 0 to 4294967295, got 'many'",
+        ),
+        (
+            ["check", "--domain", "d", "--timeout", "0", "a=b"],
+            "--timeout: seconds, more than 0 and at most 3600, got '0'",
+        ),
+        (["key", "override", "--factor", "2x", "a=b"], "--factor: a number above 0, such as 2 or 0.5, got '2x'"),
+        (["explain", "--window", "5x"], "--window: a stretch of time such as 30s, 5m or 1h, got '5x'"),
+    ],
+)
+def test_an_argument_says_what_it_takes(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert said in capsys.readouterr().err
 
 
 def test_check_exits_2_on_a_bad_descriptor_or_certificate(capsys: pytest.CaptureFixture[str]) -> None:
@@ -200,13 +226,74 @@ def test_check_says_when_no_rule_applies(server: Answering, capsys: pytest.Captu
     server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[STATUS_WITHOUT, STATUS_WITHOUT])
     assert main(arguments) == 0
     said = "headgate: warning: no rule of domain 'egde' applies to"
-    assert capsys.readouterr().err == f"{said} user=alice, ip=x: is the domain one that this server has?\n"
+    why = "`headgate rules explain DIR --domain egde"
+    assert capsys.readouterr().err == f"{said} user=alice ip=x; {why} user=alice ip=x` says why\n"
     server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[STATUS_LIMITED, STATUS_WITHOUT])
     assert main(arguments) == 0
-    assert capsys.readouterr().err == f"{said} ip=x\n"
+    assert capsys.readouterr().err == f"{said} ip=x; {why} ip=x` says why\n"
     server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[STATUS_LIMITED, STATUS_UNLIMITED])
     assert main(arguments) == 0
     assert capsys.readouterr().err == ""
+
+
+def test_check_tells_a_wrong_domain_from_a_wrong_key(server: Answering, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "--addr", server.address, "--domain", "edge", "plan=gold", "trial=t1"]
+    said = {
+        Unmet.NO_DOMAIN: "headgate: warning: this server has no rules for domain 'edge': nothing limits the request\n",
+        Unmet.NO_RULE: "headgate: warning: no rule of domain 'edge' applies to plan=gold; `headgate rules explain DIR "
+        "--domain edge plan=gold` says why\n",
+        Unmet.REPLACED: "",
+        Unmet.EXEMPT: "",
+    }
+    for reason, warning in said.items():
+        status = RateLimitResponse.DescriptorStatus.FromString(
+            STATUS_WITHOUT.SerializeToString() + encode_unmet(reason)
+        )
+        server.answer = RateLimitResponse(overall_code=RateLimitResponse.OK, statuses=[status, STATUS_LIMITED])
+        assert main(arguments) == 0
+        told = capsys.readouterr()
+        assert told.err == warning
+        assert json.loads(told.out)["statuses"][0]["unmet"] == reason.name.lower()
+
+
+DENIED = DescriptorStatus(Code.OVER_LIMIT, Limit(100, "MINUTE", ""), 0, 34_462)
+ROOM = DescriptorStatus(Code.OK, Limit(20, "UNKNOWN", ""), 19, 34_462)
+BANNED = DescriptorStatus(Code.OVER_LIMIT, Limit(0, "SECOND", ""), 0, 240)
+NO_DOMAIN = DescriptorStatus(Code.OK, None, 0, None, Unmet.NO_DOMAIN)
+
+
+@pytest.mark.parametrize(
+    ("code", "statuses", "lines"),
+    [
+        (Code.OK, [ROOM], ["OK: a=1 is within its limit of 20, with 19 left."]),
+        (Code.OVER_LIMIT, [DENIED], ["OVER LIMIT: a=1 is over its limit of 100 per minute: try again in 34.462 s."]),
+        (Code.OVER_LIMIT, [BANNED], ["OVER LIMIT: a=1 is always denied: its limit is 0."]),
+        (Code.OK, [NO_DOMAIN], ["OK: a=1 is not limited: this server has no rules for domain 'd'."]),
+        (
+            Code.OVER_LIMIT,
+            [ROOM, DENIED],
+            [
+                "OVER LIMIT:",
+                "  a=1 is within its limit of 20, with 19 left, and was not charged.",
+                "  b=2 is over its limit of 100 per minute: try again in 34.462 s.",
+            ],
+        ),
+    ],
+)
+def test_decisions_in_sentences(code: Code, statuses: list[DescriptorStatus], lines: list[str]) -> None:
+    assert lines_of(Decision(code, tuple(statuses)), "d", ["a=1", "b=2"]) == lines
+
+
+@pytest.mark.parametrize(
+    ("message", "status", "hint"),
+    [
+        ("… (Trying to connect an http1.x server (HTTP status 400))", "UNAVAILABLE", "an HTTP server is there"),
+        ("Method not found!", "UNIMPLEMENTED", "this port does not serve it"),
+    ],
+)
+def test_a_wrong_port_is_named(message: str, status: str, hint: str) -> None:
+    args = argparse.Namespace(tls=False, tls_ca=None, tls_cert=None, tls_key=None)
+    assert hint in why_closed(args, status, message)
 
 
 def test_rules_check_takes_one_file_whatever_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -231,6 +318,23 @@ def test_rules_check_warns_and_still_says_yes(tmp_path: Path, capsys: pytest.Cap
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ")[:2] for line in lines[:2]] == [[f"{rules}:4", "warning"]] * 2
     assert lines[2] == "ok: 1 limits in 1 domains"
+    assert main(["rules", "check", "--strict", str(tmp_path)]) == 1
+    told = capsys.readouterr()
+    assert told.out.splitlines() == lines[:2]
+    assert told.err == "headgate: 2 warnings (--strict)\n"
+
+
+def test_rules_explain_says_what_replaces_what(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "a.yaml").write_text(
+        "domain: a\ndescriptors:\n"
+        "- {key: plan, value: gold, rate_limit: {name: gold, unit: day, requests_per_unit: 1}}\n"
+        "- {key: trial, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: gold}]}}\n"
+    )
+    assert main(["rules", "explain", str(tmp_path), "--domain", "a", "plan=gold", "trial=t1"]) == 0
+    said = "rule `a: trial` replaces rule `a: plan=gold`, which neither counts nor denies this request\n"
+    assert capsys.readouterr().out.endswith(said)
+    assert main(["rules", "explain", str(tmp_path), "--domain", "a", "plan=gold"]) == 0
+    assert "neither counts" not in capsys.readouterr().out
 
 
 def test_rules_check_says_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,7 @@ def test_only_one_other_service_is_known() -> None:
         ({"LIMIT_RESET_HEADER": "X-S"}, {"header_reset": "X-S"}),
         ({"SHADOW_MODE": "true"}, {"shadow_mode": "true"}),
         ({"MERGE_DOMAIN_CONFIG": "true"}, {"merge_domains": "true"}),
-        ({"RESPONSE_DYNAMIC_METADATA": "true"}, {"dynamic_metadata": "true"}),
+        ({"RESPONSE_DYNAMIC_METADATA": "true"}, {"request_metadata": "true"}),
         ({"GRPC_MAX_CONCURRENT_STREAMS": "500"}, {"max_concurrent_streams": "500"}),
         ({"GRPC_MAX_CONCURRENT_STREAMS": "0"}, {}),
         ({"GRPC_SERVER_USE_TLS": "false", "GRPC_SERVER_TLS_CERT": "c", "GRPC_SERVER_TLS_KEY": "k"}, {}),
@@ -393,6 +393,12 @@ def test_with_tracing_envoy_gateway_names_the_spans_which_is_said() -> None:
 )
 def test_whether_it_is_ready_before_rules_have_come(variables: dict[str, str], starts: bool) -> None:
     assert load_settings({"rules": "r"}, {**COMPAT, **variables}).start_without_rules is starts
+
+
+def test_what_policies_have_no_field_for_is_set_beside_them() -> None:
+    ours = {"HEADGATE_RULES_OVERLAY": "/o", "HEADGATE_DEFAULT_ALGORITHM": "gcra", "HEADGATE_DEFAULT_ON_ERROR": "closed"}
+    laid = load_settings({}, {**COMPAT, **ENVOY_GATEWAY, **ours})
+    assert (laid.rules_overlay, laid.default_algorithm, laid.default_on_error) == (Path("/o"), "gcra", "closed")
 
 
 def test_the_check_of_envoys_certificate_can_be_switched_off() -> None:

@@ -106,6 +106,8 @@ def _another_value(name: str) -> str:
         "transport": "grpcio",
         "request_limits": "refuse",
         "rules_accept": "all",
+        "default_algorithm": "gcra",
+        "default_on_error": "closed",
         "origin": "redis://h:1",
         "otlp_endpoint": "http://h:1",
         "peer": "eu=h:1",

@@ -2,12 +2,14 @@
 
 import io
 import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from headgate.cli import main
 from headgate.console.output import printable
-from headgate.decision_log.commands.explain import milliseconds, parse_time
+from headgate.console.times import in_zone, milliseconds, parse_time
 from headgate.decision_log.json_lines import record_to_json
 from headgate.errors import ConfigError
 
@@ -16,7 +18,7 @@ from tests.support.decision_log import LoggedNode, decisions
 
 NOW_MS = 1_700_000_040_000  # 2023-11-14 22:14:00 UTC
 RULES = "domain: d\ndescriptors:\n  - {key: user, rate_limit: {unit: minute, requests_per_unit: 3}}\n"
-ASK = ["--domain", "d", "--descriptor", "user=ann", "--at", "2023-11-14T22:14:00Z"]
+ASK = ["--domain", "d", "user=ann", "--at", "2023-11-14T22:14:00Z"]
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def test_as_json(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_time_before_now(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     """As the docs have it: argparse itself would take it for a flag."""
     assert main(["explain", "--data-dir", data_dir, *ASK[:-2], "--at", "-10m"]) == 1
-    assert "No decision about this descriptor" in capsys.readouterr().out
+    assert "Nothing of " in capsys.readouterr().out
 
 
 def test_by_id(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,12 +68,12 @@ def test_from_lines_on_stdin(
 def test_what_lines_call_a_descriptor(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
     """For the query that finds them in a log store; no log is needed for it."""
     (record,) = decisions(Path(data_dir))
-    assert main(["explain", "--domain", "d", "--descriptor", "user=ann", "--who"]) == 0
+    assert main(["explain", "--domain", "d", "user=ann", "--who"]) == 0
     assert capsys.readouterr().out.strip() == record_to_json(record)["who"]
 
 
 def test_nothing_found_is_said_and_ends_with_1(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
-    ask = ["--domain", "d", "--descriptor", "user=bob", "--at", "2023-11-14T22:14:00Z"]
+    ask = ["--domain", "d", "user=bob", "--at", "2023-11-14T22:14:00Z"]
     assert main(["explain", "--data-dir", data_dir, *ask]) == 1
     assert "no node whose log is here denied it" in capsys.readouterr().out
 
@@ -81,9 +83,9 @@ def test_nothing_found_is_said_and_ends_with_1(data_dir: str, capsys: pytest.Cap
     [
         (["--id", "1f"], "nothing to read"),
         (["--id", "1f", "--data-dir", "/nowhere/at/all"], "no such file or directory"),
-        (["--data-dir", "."], "give --domain and --descriptor, or --id"),
+        (["--data-dir", "."], "give --domain and a descriptor (key=value), or --id"),
         (["--data-dir", ".", "--id", "xyz"], "expected 16 hex digits"),
-        (["--data-dir", ".", "--domain", "d", "--descriptor", "a=b", "--at", "noon"], "--at 'noon'"),
+        (["--data-dir", ".", "--domain", "d", "a=b", "--at", "noon"], "--at 'noon'"),
     ],
 )
 def test_questions_that_cannot_be_asked(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -103,10 +105,97 @@ def test_questions_that_cannot_be_asked(arguments: list[str], message: str, caps
         ("2023-11-14 22:14", NOW_MS),
         ("22:13", NOW_MS - 60_000),
         ("22:15:30", NOW_MS + 90_000 - 86_400_000),
+        ("9:13", NOW_MS - 46_860_000),
+        ("23:13+01:00", NOW_MS - 60_000),
+        ("22:13Z", NOW_MS - 60_000),
+        ("00:13+02:00", NOW_MS - 60_000),
     ],
 )
 def test_times(text: str | None, expected: int) -> None:
     assert parse_time(text, NOW_MS) == expected
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("text", ["23:13", "23:13+01:00", "22:13Z", "2023-11-14 23:13", "2023-11-14T22:13:00Z"])
+def test_local_times(text: str) -> None:
+    """At 23:14 in Berlin: a time without a zone is of there, one with a zone of that."""
+    assert parse_time(text, NOW_MS, None) == NOW_MS - 60_000
+    assert parse_time("00:13", NOW_MS + 3_600_000, None) == NOW_MS + 3_540_000, "behind midnight there, not in UTC"
+
+
+@pytest.mark.usefixtures("berlin")
+def test_local_times_are_printed_with_their_offset(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--data-dir", data_dir, *ASK[:-2], "--at", "2023-11-14 23:14", "--local"]) == 0
+    text = capsys.readouterr().out
+    assert "denied at 2023-11-14T23:14:00.000+01:00" in text
+    assert "Z " not in text
+    assert in_zone("user=2023", None) == "user=2023"
+
+
+def test_a_time_that_the_log_does_not_cover(data_dir: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing that was not logged is said to have been decided."""
+    for at in ("2023-11-14T03:47:00Z", "2023-11-15T03:47:00Z"):
+        assert main(["explain", "--data-dir", data_dir, *ASK[:-2], "--at", at]) == 1
+        text = capsys.readouterr().out
+        assert text.startswith(f"Nothing of {at[:-1]}.000Z, or within 5 min of it, is in these logs: {data_dir} ")
+        assert "covers 2023-11-14T22:14:00.000Z to 2023-11-14T22:14:00.000Z" in text
+        assert "denied it" not in text
+        assert "admitted" not in text
+
+
+def test_a_log_that_covers_part_of_the_time(data_dir: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    later.mkdir()
+    other = LoggedNode(later, RULES, ManualClock(NOW_MS + 120_000), run=2, name="two")
+    other.stop()
+    ask = ["--domain", "d", "user=bob", "--at", "2023-11-14T22:14:00Z"]
+    assert main(["explain", "--data-dir", data_dir, "--data-dir", str(other.data_dir), *ask]) == 1
+    text = capsys.readouterr().out
+    assert "no node whose log is here denied it" in text
+    assert f"But {other.data_dir} covers 2023-11-14T22:16:00.000Z to" in text
+    assert f"But {data_dir}" not in text
+
+
+def test_a_directory_without_a_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "--data-dir", str(tmp_path), *ASK]) == 2
+    assert f"{tmp_path}: there is no decision log in it" in capsys.readouterr().err
+
+
+def test_lines_without_an_entry(
+    data_dir: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("hello\n"))
+    assert main(["explain", "--log", "-", *ASK]) == 1
+    assert "there is nothing of Headgate in them" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("domain", "descriptor", "hint"),
+    [
+        ("d", "path=/a,user=ann", "in another order a rule applies to it: user=ann,path=/a."),
+        ("d", "usr=ann", "no rule with key `usr` on this level (there is: user); did you mean user?"),
+        ("dd", "user=ann", "there is no domain `dd` (there is: d); did you mean d?"),
+    ],
+)
+def test_a_descriptor_that_no_rule_applies_to(
+    domain: str, descriptor: str, hint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = "descriptors: [{key: path, rate_limit: {unit: minute, requests_per_unit: 3}}]"
+    rules = RULES.replace("}}\n", f"}}, {path}}}\n")
+    node = LoggedNode(tmp_path, rules, ManualClock(NOW_MS))
+    node.stop()
+    ask = ["--domain", domain, descriptor, "--at", "2023-11-14T22:14:00Z"]
+    assert main(["explain", "--data-dir", str(node.data_dir), *ask]) == 1
+    assert hint in capsys.readouterr().out
 
 
 def test_stretches_of_time() -> None:

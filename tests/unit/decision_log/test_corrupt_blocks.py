@@ -1,5 +1,6 @@
 """Blocks whose checksum is right and whose contents are not: they are left out and counted, and nothing else is."""
 
+import itertools
 import json
 import struct
 import zlib
@@ -9,18 +10,20 @@ from typing import Any
 import pytest
 from headgate.decision_log import block
 from headgate.decision_log.batch import RecordFilter
-from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain, lines_of
+from headgate.decision_log.explain.explanation import DecisionOutcome, explain, lines_of
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.index import index_path
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.replay import replay
 from headgate.decision_log.schema import DecisionRecord
-from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.properties import check, examples_of
 from tests.unit.decision_log.test_index import SOURCE, TERMS, Log, batch, caller, record
 from tests.unit.rules.support import compile_text
 
+budgets = examples_of(100, 2_000)
 BODY = block.decode(block.encode_decisions(batch([record(1, 1_700_000_000_000, 5)]), SOURCE), 0)[0]
 HEAD_BYTES = struct.unpack_from("<I", BODY, 1)[0]
 
@@ -117,31 +120,39 @@ NAMES = ["version", "shard", "state", "region", "active", "of", "live_nodes", "d
 FIELDS = st.dictionaries(st.sampled_from([*NAMES, "digest", "part", "data", "allowances", "origin", "by_ms"]), JSON)
 
 
-@given(events=st.lists(st.tuples(KINDS, st.integers() | JSON, FIELDS), max_size=6))
-def test_events_of_any_content_end_no_explanation(tmp_path_factory: Any, events: list[Any]) -> None:
-    lines = [
-        json.dumps({"kind": kind, "time_ms": at, "fields": fields, "region": "eu", "node": "one", "run": 7})
-        for kind, at, fields in events
-    ]
-    log = log_with(tmp_path_factory.mktemp("log"), packed(b"E" + "\n".join(lines).encode()))
-    view = LogView([log.data_dir])
-    explanation = explain(view, DecisionQuestion("d", caller(1), log.time_ms))
-    assert explanation.outcome is DecisionOutcome.DENIED
-    json.dumps(explanation.to_json())
-    lines_of(explanation)
+@budgets
+def test_events_of_any_content_end_no_explanation(tmp_path: Path, count: int) -> None:
+    numbers = itertools.count()
 
-
-@given(position=st.integers(0, len(BODY) - 1), change=st.binary(min_size=1, max_size=12))
-def test_changed_bytes_under_a_right_checksum_end_no_reading(
-    tmp_path_factory: Any, position: int, change: bytes
-) -> None:
-    body = BODY[:position] + change + BODY[position + len(change) :]
-    log = log_with(tmp_path_factory.mktemp("log"), packed(body))
-    view = LogView([log.data_dir])
-    found = view.decisions(RecordFilter(), log.time_ms)
-    assert len(found) >= 10
-    for each in found:
-        explanation = explain(view, DecisionQuestion(at_ms=each.time_ms, number=each.number))
+    def explained(events: list[Any]) -> None:
+        lines = [
+            json.dumps({"kind": kind, "time_ms": at, "fields": fields, "region": "eu", "node": "one", "run": 7})
+            for kind, at, fields in events
+        ]
+        log = log_with(tmp_path / str(next(numbers)), packed(b"E" + "\n".join(lines).encode()))
+        view = LogView([log.data_dir])
+        explanation = explain(view, DecisionQuestion("d", caller(1), log.time_ms))
+        assert explanation.outcome is DecisionOutcome.DENIED
         json.dumps(explanation.to_json())
         lines_of(explanation)
-    list(LogView([log.data_dir]).everything())
+
+    check(count, explained, events=st.lists(st.tuples(KINDS, st.integers() | JSON, FIELDS), max_size=6))
+
+
+@budgets
+def test_changed_bytes_under_a_right_checksum_end_no_reading(tmp_path: Path, count: int) -> None:
+    numbers = itertools.count()
+
+    def read(position: int, change: bytes) -> None:
+        body = BODY[:position] + change + BODY[position + len(change) :]
+        log = log_with(tmp_path / str(next(numbers)), packed(body))
+        view = LogView([log.data_dir])
+        found = view.decisions(RecordFilter(), log.time_ms)
+        assert len(found) >= 10
+        for each in found:
+            explanation = explain(view, DecisionQuestion(at_ms=each.time_ms, number=each.number))
+            json.dumps(explanation.to_json())
+            lines_of(explanation)
+        list(LogView([log.data_dir]).everything())
+
+    check(count, read, position=st.integers(0, len(BODY) - 1), change=st.binary(min_size=1, max_size=12))

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 import structlog
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain, lines_of
+from headgate.decision_log.explain.explanation import explain, lines_of
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.json_lines import record_to_json
 from headgate.decision_log.reader import LogView
 from headgate.handler import AnswerSettings

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from headgate.decision_log import index, search, segments
 from headgate.decision_log.batch import DecisionBatch, RecordFilter, batch_of
-from headgate.decision_log.explain.explanation import DecisionOutcome, DecisionQuestion, explain
+from headgate.decision_log.explain.explanation import DecisionOutcome, explain
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.index import BlockFacts, IndexEntry, Wanted, index_path, pack_entry, scan
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView

@@ -9,7 +9,8 @@ import pytest
 from headgate.decision_log import rule_contents, segments
 from headgate.decision_log.batch import DecisionBatch
 from headgate.decision_log.block import MAGIC
-from headgate.decision_log.explain.explanation import DecisionQuestion, explain, lines_of
+from headgate.decision_log.explain.explanation import explain, lines_of
+from headgate.decision_log.explain.question import DecisionQuestion
 from headgate.decision_log.index import EVENTS, BlockFacts
 from headgate.decision_log.json_lines import event_from_json, event_to_json, record_from_json, record_to_json
 from headgate.decision_log.log import PAGE_RECORDS
@@ -195,6 +196,17 @@ def test_lines_for_a_shipper_hold_what_the_segments_hold(node: LoggedNode, tmp_p
     lines = [json.loads(line) for line in (tmp_path / "lines").read_text().splitlines()]
     assert [record_from_json(line) for line in lines if line["kind"] == "decision"] == decisions(node.data_dir)
     assert [line["kind"] for line in lines if line["kind"] != "decision"][-1] == "stop"
+
+
+def test_nothing_in_lines_for_a_shipper_steers_whoever_shows_them(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    with path.open("wb") as file:
+        LineSink(file.fileno(), NodeRun("local", "one", 1)).events(
+            [Event(1, "key_reset", {"who": "a\x9b31m\u202e"})], 1
+        )
+    (line,) = path.read_text().split("\n")[:-1]
+    assert line.isprintable()
+    assert json.loads(line)["fields"]["who"] == "a\x9b31m\u202e"
 
 
 @pytest.mark.parametrize("cut", [1, 7, 40])

@@ -55,6 +55,7 @@ async def test_all_that_an_explanation_needs_is_found(node: LoggedNode) -> None:
     assert [entry.kind for entry in entries if isinstance(entry, Event)] == ["start", "rules_in_force", "stop"]
     assert [rules.files[0].data for rules in answer.rules] == [RULES.encode()]
     assert not answer.more
+    assert (answer.first_ms, answer.last_ms) == (NOW_MS, NOW_MS)
 
 
 async def test_those_who_follow_get_each_line_once(node: LoggedNode) -> None:

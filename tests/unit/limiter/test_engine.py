@@ -139,6 +139,24 @@ def test_quota_descriptors_deny_only_together(full: tuple[str, ...], admitted: b
         assert remaining_of(decider, key, limits[key]) == (0 if key in charged else 1)
 
 
+@pytest.mark.parametrize(
+    ("full", "admitted"),
+    [((), True), (("a tenant",), True), (("a tenant", "b all"), False), (("a tenant", "a all"), True)],
+)
+def test_quotas_of_one_model_are_over_if_any_of_them_is(full: tuple[str, ...], admitted: bool) -> None:
+    """A request is denied when no model is left to which it may go."""
+    decider, _ = engine()
+    budgets = {
+        name: Charge(
+            name.encode(), QUOTA, 1, entries=(("backend_name", name[0]), ("model_name_override", "m"), ("x", "y"))
+        )
+        for name in ("a tenant", "a all", "b tenant", "b all")
+    }
+    for name in full:
+        decider.decide((budgets[name],))
+    assert decider.decide(tuple(budgets.values())).admitted is admitted
+
+
 def test_a_clock_that_is_set_back_reopens_no_window() -> None:
     decider, clock = engine()
     decider.decide((charge("a", TEN, 10),))

@@ -24,7 +24,7 @@ def taken(order: QuestionOrder, most: int = 1_000) -> str:
     callers = ""
     while len(callers) < most and (first := order.first()) is not None:
         callers += first.request.caller
-        order.take()
+        order.take(len(first.asked))
     return callers
 
 
@@ -40,7 +40,7 @@ def test_one_caller_is_served_in_order() -> None:
     order = order_of(*questions)
     for each in questions:
         assert order.first() is each
-        order.take()
+        order.take(len(each.asked))
     assert order.first() is None
     assert len(order) == 0
 
@@ -78,16 +78,16 @@ def test_what_was_sent_in_vain_is_first_again() -> None:
     order.put_back(sent)
     for each in sent:
         assert order.first() is each
-        order.take()
+        order.take(len(each.asked))
 
 
 def test_lines_are_kept_while_something_stands_in_them() -> None:
     order = order_of(*[question(str(number % 10)) for number in range(100)])
-    order.turns[3].questions = deque()
+    order.turns[3].waiting = deque()
     order.drop_empty()
     assert (len(order.turns), len(order._lines), len(order)) == (9, 9, 90)
     assert len(order.take_all()) == 90
     assert not order.turns
     assert not order._lines
     with pytest.raises(IndexError):
-        order.take()
+        order.take(1)

@@ -1,12 +1,16 @@
 """A node's copy of its region's book: it keeps up, teaches a shard that forgot, and goes on alone."""
 
 import asyncio
+import base64
 import json
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 from headgate.origin.region_map import NEW, MapEntry, RegionMap
+from headgate.region import region_map
 from headgate.region.node import RegionNode
 from headgate.region.region_map import FILE_NAME, PAGE, RegionMapReplica, read_map_file, write_map_file
 from headgate.simulation.network import NetworkedOrigin
@@ -156,6 +160,26 @@ def test_what_is_kept_in_the_data_directory_is_known_before_any_shard_answers(tm
         (tmp_path / FILE_NAME).write_text(torn)
         assert read_map_file(tmp_path) == []
     assert read_map_file(None) == []
+
+
+@pytest.mark.pure("it looks into a compiled module")
+def test_of_thousands_of_entries_only_those_are_written_anew_that_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[bytes] = []
+
+    def encode(data: bytes) -> bytes:
+        encoded.append(data)
+        return base64.b64encode(data)
+
+    monkeypatch.setattr(region_map, "base64", SimpleNamespace(b64encode=encode, b64decode=base64.b64decode))
+    entries = [MapEntry(b"often written %d" % number, b"v", 0, 1 + number) for number in range(3_000)]
+    write_map_file(tmp_path, entries)
+    encoded.clear()
+    entries[7] = entries[7]._replace(value=b"w", stamp=5_000)
+    write_map_file(tmp_path, entries)
+    assert encoded == [b"often written 7", b"w"]
+    assert read_map_file(tmp_path) == entries
 
 
 def test_a_node_that_starts_brings_what_it_kept_to_a_shard_that_has_nothing(tmp_path: Path) -> None:

@@ -86,3 +86,18 @@ def test_no_rule_that_is_said_never_to_match_matches_anything() -> None:
             first = next((pattern for pattern in patterns if matches(pattern.split("*"), value)), None)
             assert first not in never, (patterns, value)
     assert named > 50
+
+
+def test_a_domain_without_a_limit() -> None:
+    without = "domain: e\ndescriptors:\n  - key: a\n    descriptors: [{key: b}]\n"
+    assert advice(wildcards("x"), without) == ["b.yaml:1: warning: domain `e` has no limit: nothing is denied by it"]
+
+
+def test_values_that_look_like_regular_expressions() -> None:
+    said = "looks like a regular expression, and is none: only `*` stands for anything"
+    assert advice(wildcards("^/api/.*$", "/user/[0-9]+", "example.*", "*.jpg")) == [
+        f"a.yaml:3: warning: `k=^/api/.*$` {said}",
+        f"a.yaml:4: warning: `k=/user/[0-9]+` {said}",
+    ]
+    below = f"domain: d\ndescriptors:\n  - key: a\n    descriptors:\n      - {{key: b, value: 'v\\d', {LIMIT}}}\n"
+    assert advice(below) == [f"a.yaml:5: warning: `b=v\\d` {said}"]

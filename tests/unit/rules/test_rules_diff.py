@@ -82,3 +82,35 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main(["rules", "diff", str(old), str(old), "--json"]) == 0
     assert capsys.readouterr().out == "[]\n"
     assert main(["rules", "diff", str(old), str(bad)]) == 2
+
+
+def below(key: str, value: str, requests: int, *children: str) -> str:
+    return rule(key, requests, value, more=f"descriptors: [{', '.join(children)}], ")
+
+
+def test_what_changes_below_a_rule_that_changed_is_found() -> None:
+    search = rule("endpoint", 12_000, "/search")
+    kept = below("tenant", "", 600, rule("endpoint", 300))
+    old, new = (compile_text(text(below("tenant", name, 12_000, search), kept)) for name in ("acme", "acme-*"))
+    found = {difference.rule: difference for difference in differences(old, new)}
+    assert str(found["tenant=acme > endpoint=/search"]) == (
+        "d: tenant=acme > endpoint=/search: 12000 per minute [tenant=acme>endpoint=/search]"
+        " -> 300 per minute [tenant>endpoint] (tighter)"
+    )
+    assert found["tenant=acme-* > endpoint"].effect.value == "no limit any more"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        pytest.param(["a*", "*b"], ["*b", "a*"], ["k=a*b"], id="another order"),
+        pytest.param(["a*", "*a"], ["*a", "a*"], ["k=a*a"], id="one for all that both match"),
+        pytest.param(["a*"], ["ab*", "a*"], ["k=ab*"], id="a narrower one before"),
+        pytest.param(["ab*", "a*"], ["a*"], ["k=ab*"], id="a narrower one went"),
+        pytest.param(["a*"], ["a*", "ab*"], [], id="one that nothing can match"),
+    ],
+)
+def test_wildcards_that_overlap(old: list[str], new: list[str], expected: list[str]) -> None:
+    limits = {"a*": 1, "*b": 2, "*a": 3, "ab*": 4}
+    one, two = (compile_text(text(*(rule("k", limits[name], name) for name in names))) for names in (old, new))
+    assert [difference.rule for difference in differences(one, two)] == expected

@@ -1,10 +1,15 @@
 """The matcher against a naive one that reads the rules as the grammar says it, over generated rules."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import product
 
 import yaml
+from headgate.rules.diff import differences
 from headgate.rules.explain import explain
+from headgate.rules.model import Match
+from headgate.rules.overlaps import overlaps
 from headgate.rules.ruleset import RuleSet
 from headgate.rules.wildcards import WildcardIndex, matches
 from hypothesis import given
@@ -114,6 +119,63 @@ def test_a_snapshot_decides_as_its_rules_do(level: list[Rule], requests: list[En
 def test_stars_match_as_a_regular_expression_would(pattern: str, value: str) -> None:
     expression = ".*".join(map(re.escape, pattern.split("*")))
     assert matches(pattern.split("*"), value) == bool(re.fullmatch(expression, value))
+
+
+DOTTED = st.text("ab*", max_size=4)
+FEW_VALUES = ["".join(letters) for length in range(5) for letters in product("ab", repeat=length)]
+
+
+def short_levels(depth: int) -> st.SearchStrategy[list[Rule]]:
+    """Levels of one key: their patterns overlap often, and their values can be gone through one by one."""
+    children = short_levels(depth - 1) if depth else st.just([])
+    rule = st.builds(Rule, st.just("a"), DOTTED, st.none() | st.integers(0, 3), st.booleans(), children)
+    return st.lists(rule, max_size=4, unique_by=lambda item: item.value)
+
+
+def side(match: Match | None) -> object:
+    """What a caller notices of a match: the limit, and the rule whose counter it is."""
+    return None if match is None else (match.limit, match.steps)
+
+
+def changes(old: RuleSet, new: RuleSet) -> Iterator[tuple[Entries, object]]:
+    """Every descriptor of short values that the two sets decide otherwise."""
+    for depth in (1, 2):
+        for values in product(FEW_VALUES, repeat=depth):
+            entries = [("a", value) for value in values]
+            before, after = old.match("d", entries), new.match("d", entries)
+            if (before and (before.limit, before.key)) != (after and (after.limit, after.key)):
+                yield entries, (side(before), side(after))
+
+
+@examples(60)
+@given(short_levels(1), short_levels(1))
+def test_a_diff_finds_every_descriptor_that_is_decided_otherwise(one: list[Rule], other: list[Rule]) -> None:
+    """Two sets that share nothing, and two that share some of their rules, in another order."""
+    first, second, shared = (compile_rules(level) for level in (one, other, merged(other, one)))
+    for old, new in ((first, second), (first, shared), (shared, first)):
+        found = [(side(difference.before), side(difference.after)) for difference in differences(old, new)]
+        for entries, change in changes(old, new):
+            assert change in found, entries
+
+
+def merged(level: list[Rule], more: list[Rule]) -> list[Rule]:
+    """The rules of both, the first ones where both have one."""
+    values = {rule.value for rule in level}
+    return [*level, *(rule for rule in more if rule.value not in values)]
+
+
+@examples(300)
+@given(st.text("ab*", max_size=6), st.text("ab*", max_size=6))
+def test_overlaps_match_what_both_patterns_match(left: str, right: str) -> None:
+    common = list(overlaps(left, right))
+    assert len(common) == len(set(common))
+    for value in FEW_VALUES:
+        both = all(fits(pattern, value) for pattern in (left, right))
+        assert any(fits(pattern, value) for pattern in common) == both
+
+
+def fits(pattern: str, value: str) -> bool:
+    return bool(re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), value))
 
 
 @dataclass(frozen=True)

@@ -134,7 +134,7 @@ descriptors:
             [
                 "domain `d`",
                 "1. user=al: key without a value at a.yaml:4; each value has its own counter; not among 1 exact values",
-                "rule `d: user`: 100 per 5 minutes, sliding_window, precision 5, on_error local,"
+                "rule `d: user`: 100 per 5 minutes, sliding_window, precision 5%, on_error local,"
                 " scope region, name all, id all",
             ],
         ),
@@ -152,7 +152,7 @@ descriptors:
                 "domain `d`",
                 "1. user=bob: exact value at a.yaml:6",
                 "2. path=/abc: first wildcard that matches, `/a*` at a.yaml:9; one counter for all values",
-                "rule `d: user=bob > path=/a*`: 10 per second, gcra, burst 30, precision 1, on_error closed,"
+                "rule `d: user=bob > path=/a*`: 10 per second, gcra, burst 30, precision 5%, on_error closed,"
                 " scope region, class abuse, replaces all, shadow mode, id user=bob>path=/a*",
             ],
         ),

@@ -186,7 +186,7 @@ def test_a_domain_that_is_missing_is_named(tmp_path: Path) -> None:
     [
         (lambda data: b"", "not a snapshot of rules"),
         (lambda data: b"something else entirely\n", "not a snapshot of rules"),
-        (lambda data: data.replace(b"snapshot 7 ", b"snapshot 6 ", 1), "format 6, this program reads format 7"),
+        (lambda data: data.replace(b"snapshot 8 ", b"snapshot 7 ", 1), "format 7, this program reads format 8"),
         (lambda data: data[:-10], "incomplete: "),
         (lambda data: data + b"x", "incomplete: "),
         (lambda data: data.replace(b"plain", b"plein", 1), "damaged: the checksum differs"),
@@ -199,7 +199,19 @@ def test_the_reason_is_named(change: Callable[[bytes], bytes], reason: str, tmp_
         snapshot.load(tmp_path)
 
 
-EMPTY_HEAD = json.dumps({"domain": "d", "shard_by": "", "request_limits": None, "total": "0", "count": 0, "limits": []})
+EMPTY_HEAD = json.dumps(
+    {
+        "domain": "d",
+        "shard_by": "",
+        "request_limits": None,
+        "total": "0",
+        "count": 0,
+        "limits": [],
+        "layers": [],
+        "clashes": [],
+        "met": [],
+    }
+)
 
 
 @pytest.mark.parametrize(

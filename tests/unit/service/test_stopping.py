@@ -164,3 +164,11 @@ asyncio.run(life())
 def test_an_alarm_cuts_a_process_whose_loop_is_stuck() -> None:
     ended = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, b"cut", b"")
+
+
+async def test_a_process_that_drains_says_how_long_and_how_to_end_it() -> None:
+    log = Log()
+    with Stopping(log, state=lambda: "serving", cut_after_s=LONG_S, before_cut=pytest.fail, drain_s=5.0) as it:
+        send(TERM)(it)
+        await it.wait()
+    assert log.lines == [{**BY_SIGNAL, "drain_s": 5.0, "again": "a second signal ends it at once"}]

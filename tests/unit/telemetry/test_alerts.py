@@ -23,6 +23,7 @@ DASHBOARD = ROOT / "examples" / "grafana" / "headgate.json"
 RULES = {rule["alert"]: rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]}
 
 Series = dict[str, str]
+LAST_LOOK = "headgate_rules_last_look_timestamp_seconds"
 DAY = 86_400
 
 
@@ -92,8 +93,16 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadgateRulesLoading": level("headgate_rules_loading", "0 0 1+0x30", "1+0x11 0 1+0x30"),
-    "HeadgateRulesNotDeliveredForLong": level("headgate_rules_last_look_timestamp_seconds", "1100+0x30", "1160+0x30"),
-    "HeadgateRulesRefused": level("headgate_rules_in_sync", "1 1 0+0x30", "1+0x18 0 1 1"),
+    "HeadgateRulesNotDeliveredForLong": level(LAST_LOOK, "1100+0x30", "1160+0x30"),
+    "HeadgateRulesRefused": Case(
+        {"headgate_rules_in_sync": "1 1 0+0x30", LAST_LOOK: "0+60x30"},
+        {"headgate_rules_in_sync": "1 1 0+0x30", LAST_LOOK: "0+60x15 900+0x15"},
+    ),
+    "HeadgateXdsStreamsEnd": Case(
+        {"headgate_xds_streams_total": "0+1x30", LAST_LOOK: "0+60x30"},
+        {"headgate_xds_streams_total": "0+1x30", LAST_LOOK: "0+60x15 900+0x15"},
+    ),
+    "HeadgateOverlayRefused": level("headgate_rules_overlay_in_sync", "1 1 0+0x30", "1+0x18 0 1 1"),
     "HeadgateRulesDiffer": Case(
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "18+0x30"},
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "17+0x30"},

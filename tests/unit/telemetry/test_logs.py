@@ -72,6 +72,22 @@ def test_console_lines_are_for_people(pipe: tuple[int, int]) -> None:
     assert "\x1b[" not in line
 
 
+@pytest.mark.parametrize("form", ["json", "console"])
+@pytest.mark.parametrize("steering", ["a\x9b31m", "\x1b[2Jb", "user\u202egnp.exe", "\u2066", "x\ny", "\u2028", "\x7f"])
+def test_no_line_has_signs_that_steer_whoever_shows_it(pipe: tuple[int, int], form: str, steering: str) -> None:
+    logs = open_logs("info", form, pipe[1])
+    logs.logger.info("denied", caller=steering, callers=[steering], by_name={steering: 1})
+    try:
+        raise RuntimeError(steering)
+    except RuntimeError as error:
+        logs.logger.error("failed", exc_info=error)
+    logs.close()
+    first, *others = read_lines(*pipe)
+    assert "denied" in first
+    assert "failed" in others[0]
+    assert all(line.isprintable() for line in (first, *others))
+
+
 def test_the_standard_librarys_loggers_end_in_the_same_log(pipe: tuple[int, int]) -> None:
     logs = open_logs("info", "json", pipe[1])
     logging.getLogger("some.library").warning("only %d left", 3)

@@ -1,12 +1,12 @@
 """Deciding calls where they are received: which are answered, pending or refused, and which events are left."""
 
-import time
 from typing import Any
 
 import structlog
 from headgate.errors import BadRequest, NotReady, TooLarge
 from headgate.pending import PendingAnswer
-from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.batches import HELD_S, RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.call_order import TURN_US
 from headgate.transport.calls import RateLimitCalls
 from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import Serving, TransportLimits, TransportStats
@@ -14,15 +14,19 @@ from headgate.transport.shared_loop import LoopLock
 
 HEALTH = RATE_LIMIT + 1
 PEER = "127.0.0.1:1"
-CALLERS = {PEER: "127.0.0.1"}
+FLOOD = "127.0.0.2:1"
+CALLERS = {PEER: "127.0.0.1", FLOOD: "127.0.0.2"}
+TURN_S = TURN_US / 1e6
 LIMITS = TransportLimits(max_message_bytes=50, max_pending_calls=4, max_pending_bytes=200)
 
 
 class Handler:
-    """Answers `now` at once, `wait` when a test says so; `slow` takes its time; else it raises, or errs."""
+    """Answers `now` at once, `wait` when a test says so; `slow` takes 50 ms, `dear` a whole turn; else it raises, or
+    errs."""
 
     def __init__(self, lock: LoopLock) -> None:
         self.lock = lock
+        self.now_s = 1_000.0
         self.waiting: list[PendingAnswer] = []
         self.callers: list[str] = []
 
@@ -34,7 +38,9 @@ class Handler:
         if payload == b"wrong":
             return "text"
         if payload == b"slow":
-            time.sleep(0.05)
+            self.now_s += 0.05
+        if payload == b"dear":
+            self.now_s += TURN_S
         if payload.startswith(b"wait"):
             self.waiting.append(PendingAnswer())
             return self.waiting[-1]
@@ -51,11 +57,25 @@ class Rig:
         self.answers: dict[int, Any] = {}
         self.calls = RateLimitCalls(Serving("", self.handler, limits, structlog.get_logger()), self.stats)
         self.decider = BatchDecider(
-            self.calls, self.respond, self, self.lock, self.stats, KeptBack(refusals, limits, self.stats), CALLERS
+            self.calls,
+            self.respond,
+            self,
+            self.lock,
+            self.stats,
+            KeptBack(refusals, limits, self.stats),
+            CALLERS,
+            limits,
+            monotonic=lambda: self.handler.now_s,
         )
 
     def take(self, events: list[Any]) -> list[Any]:
-        return self.decider.take(time.monotonic(), events)
+        return self.decider.take(self.handler.now_s, events)
+
+    def take_all(self, events: list[Any]) -> None:
+        """As the receiving thread does."""
+        self.take(events)
+        while self.decider.has_waiting:
+            self.take([])
 
     def respond(self, call_id: int, answer: bytes) -> None:
         self.answers[call_id] = answer
@@ -141,7 +161,7 @@ def test_who_has_no_time_left_gets_no_decision() -> None:
 def test_deadlines_are_looked_at_again_for_each_call() -> None:
     """Received together, and expired while one of them was handled."""
     rig = Rig()
-    rig.take([call(1, b"slow", timeout=b"20m"), call(2, b"now", timeout=b"20m"), call(3, b"now")])
+    rig.take_all([call(1, b"slow", timeout=b"20m"), call(2, b"now", timeout=b"20m"), call(3, b"now")])
     assert rig.answers == {1: b"answer", 3: b"answer"}
 
 
@@ -149,3 +169,68 @@ def test_the_handler_hears_who_is_behind_the_connection() -> None:
     rig = Rig()
     rig.take([call(1, b"now", timeout=PEER), call(2, b"now", timeout="unix:9"), call(3, b"now", timeout=b"1H")])
     assert rig.handler.callers == ["127.0.0.1", "", ""]
+
+
+# Turns
+
+
+def test_the_loop_has_its_turn_after_a_moment_whatever_is_left() -> None:
+    rig = Rig(TransportLimits())
+    rig.take([call(number, b"dear", timeout=FLOOD) for number in range(100)])
+    assert rig.handler.now_s - 1_000 <= HELD_S + TURN_S
+    assert rig.is_free()
+    assert rig.decider.has_waiting
+    began_s = rig.handler.now_s
+    rig.take([])
+    assert 0 < rig.handler.now_s - began_s <= HELD_S + TURN_S
+    rig.take_all([])
+    assert rig.answers == dict.fromkeys(range(100), b"answer"), "nothing is lost, and nothing decided twice"
+    assert len(rig.handler.callers) == sum(rig.stats.durations.counts) == rig.stats.calls == 100
+
+
+def test_who_comes_behind_a_flood_is_decided_after_one_turn_of_it() -> None:
+    rig = Rig(TransportLimits())
+    rig.take([call(number, b"dear", timeout=FLOOD) for number in range(100)])
+    decided = len(rig.handler.callers)
+    rig.take([call(number, b"dear", timeout=FLOOD) for number in range(100, 200)] + [call(200, b"now")])
+    rig.take_all([])
+    assert rig.handler.callers.index("127.0.0.1") - decided <= 1
+    assert len(rig.answers) == 201
+
+
+def test_callers_share_time_and_not_calls() -> None:
+    """One whose calls cost nothing gets as many decided as come, beside one whose calls take a turn each."""
+    rig = Rig(TransportLimits())
+    flood = [call(number, b"dear", timeout=FLOOD) for number in range(50)]
+    rig.take([*flood, *[call(number, b"now") for number in range(100, 150)]])
+    while not all(number in rig.answers for number in range(100, 150)):
+        rig.take([])
+    assert sum(number < 100 for number in rig.answers) <= 5
+    rig.take_all([])
+
+
+def test_what_waits_is_bounded_and_who_has_most_of_it_is_refused() -> None:
+    rig = Rig(TransportLimits(max_pending_calls=10, max_pending_bytes=10_000))
+    rig.take([call(0, b"slow", timeout=FLOOD), *[call(number, b"dear", timeout=FLOOD) for number in range(1, 31)]])
+    refused = [number for number, answer in rig.answers.items() if answer is NotReady]
+    assert refused == list(range(11, 31))
+    assert rig.stats.refused_overload == 20
+    rig.take([call(31, b"dear", timeout=FLOOD), call(32, b"now"), call(33, b"dear", timeout=FLOOD)])
+    rig.take_all([])
+    assert rig.answers[32] == b"answer", "it had nothing that waited"
+    assert rig.stats.refused_overload == 21, "one had been decided meanwhile"
+
+
+def test_what_waits_is_bounded_in_bytes() -> None:
+    rig = Rig(TransportLimits(max_message_bytes=1_000, max_pending_bytes=2_000))
+    large = [call(number, b"x" * 900, timeout=FLOOD) for number in range(1, 5)]
+    rig.take([call(0, b"slow", timeout=FLOOD), *large, call(5, b"now")])
+    rig.take_all([])
+    assert [number for number, answer in rig.answers.items() if answer is NotReady] == [3, 4]
+
+
+def test_health_does_not_wait_behind_calls() -> None:
+    rig = Rig(TransportLimits())
+    health = call(1_000, b"", method=HEALTH)
+    assert rig.take([*[call(number, b"dear", timeout=FLOOD) for number in range(100)], health]) == [health]
+    rig.take_all([])

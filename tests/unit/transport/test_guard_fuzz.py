@@ -2,22 +2,16 @@
 
 import gzip
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import pytest
 from headgate.transport.guard.frames import HEADERS, frame, reset, window_update
 from headgate.transport.guard.share import FIRST_STEPS, MAX_STEPS, SLICE_STEPS
 from headgate.transport.guard.violation import ProtocolViolation
-from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.properties import examples
+from tests.support.properties import check, examples_of
 from tests.unit.transport.guard_wire import NOW, Wire, answer, message
 
-LONG = 3_000
-"""Examples in `make verify`."""
 BUDGET_BYTES = 3_000
 MOST_STEPS_OF_A_FRAME = 64
 """No frame here costs more: it is looked at as a whole, whatever is left of the turn."""
@@ -45,11 +39,7 @@ CALLS = st.builds(lambda stream, body: frame(HEADERS, 4, stream, b"h") + frame(0
 FROM_CALLERS = st.lists(st.one_of(FRAMES, CALLS), max_size=40)
 
 
-budgets = pytest.mark.parametrize("count", [300, pytest.param(LONG, marks=pytest.mark.long)])
-
-
-def check(count: int, prop: Callable[..., None], **strategies: st.SearchStrategy[Any]) -> None:
-    examples(count)(given(**strategies)(prop))()
+budgets = examples_of(300, 3_000)
 
 
 @dataclass

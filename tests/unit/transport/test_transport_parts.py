@@ -167,7 +167,7 @@ def intake_of(front: FakeFront) -> Intake:
     endpoint = Serving("", Echo(), limits, structlog.get_logger())
     calls = RateLimitCalls(endpoint, stats)
     kept_back = KeptBack(None, limits, stats)
-    decider = BatchDecider(calls, front.respond, front, LoopLock(), stats, kept_back, {})
+    decider = BatchDecider(calls, front.respond, front, LoopLock(), stats, kept_back, {}, limits)
     return Intake(
         cast(Any, front), decider, endpoint, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
     )

@@ -36,7 +36,7 @@ Shown = tuple[str, list[tuple[object, ...]]]
 
 def shown(request: wire.Request) -> Shown:
     """All of it, to be compared."""
-    return request.domain, [(d.entries, d.cost, d.override, d.refund) for d in request.descriptors]
+    return request.domain, [(d.entries, d.cost, d.override, d.refund, d.names_cost) for d in request.descriptors]
 
 
 def read(payload: bytes) -> Shown | str:
@@ -80,6 +80,20 @@ def test_of_garbage_too(payload: bytes) -> None:
     holds(b"\x0a\x01d\x12" + payload)
 
 
+@pytest.mark.parametrize(
+    "name", ["shop", "a-shop-with-a-name-that-is-long/rule/0/match/0/shop.example.com/of-a-tenant"]
+)
+def test_a_route_of_envoy_gateways_is_read_by_hand(name: str) -> None:
+    """Entries and descriptors of 128 bytes or more, of texts that are shorter."""
+    route = f"httproute/default/{name}"
+    pairs = ((route, route), ("masked_remote_address", "10.0.0.0/8"), ("remote_address", "10.1.2.3"))
+    descriptor = RateLimitDescriptor(entries=[RateLimitDescriptor.Entry(key=key, value=value) for key, value in pairs])
+    request = RateLimitRequest(domain="default/eg/http", descriptors=[descriptor] * 2)
+    scanned = scan_request(request.SerializeToString())
+    assert scanned is not None
+    assert scanned == read(request.SerializeToString())
+
+
 @pytest.mark.parametrize("hits", [0, 1, 100])
 @pytest.mark.parametrize("descriptors", [1, 4])
 def test_the_usual_request_is_read_by_hand(descriptors: int, hits: int) -> None:
@@ -89,4 +103,4 @@ def test_the_usual_request_is_read_by_hand(descriptors: int, hits: int) -> None:
         domain="edge", descriptors=[RateLimitDescriptor(entries=entries)] * descriptors, hits_addend=hits
     )
     scanned = scan_request(request.SerializeToString())
-    assert scanned == ("edge", [((("user", "alice"), ("é", "ü")), hits or 1, None, False)] * descriptors)
+    assert scanned == ("edge", [((("user", "alice"), ("é", "ü")), hits or 1, None, False, hits > 0)] * descriptors)

@@ -14,6 +14,7 @@ from headgate.console.admin_call import SERVERS_HELP, addresses_of, call
 from headgate.console.output import EXIT_OK, printable, warn, write
 from headgate.console.parsers import Commands
 from headgate.console.target import add_target
+from headgate.console.times import add_local, in_zone, zone_of
 from headgate.decision_log.follower import Follower
 from headgate.decision_log.json_lines import entry_of_line, entry_to_json
 from headgate.decision_log.names import hash_of_descriptor
@@ -32,6 +33,7 @@ Of allowances only those that are logged are shown (decision_log_allowances); de
 examples:
   headgate tail --data-dir /var/lib/headgate --denied
   headgate tail --addr dns:///headgate-nodes:8083 --token-file ops.token --domain edge --rule 'user>path=/login'
+  headgate tail --data-dir /var/lib/headgate --local --domain edge user=alice
 """
 
 
@@ -50,8 +52,9 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--domain", help="only decisions of this domain")
     parser.add_argument("--rule", metavar="ID", help="only of this rule, by its id")
     parser.add_argument("--path", metavar="PATH", help="only by this path, e.g. deny_cache or degraded_open")
-    parser.add_argument("--descriptor", metavar="key=value[,key=value]", help="only about this one; with --domain")
+    descriptors.add_one(parser, "only about this descriptor; with --domain")
     parser.add_argument("--denied", action="store_true", help="only denials, and no events")
+    add_local(parser)
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     parser.add_argument("--count", type=int, default=0, metavar="N", help="end after so many lines (default: never)")
     parser.set_defaults(command=tail)
@@ -67,7 +70,8 @@ def tail(args: argparse.Namespace) -> int:
     for entry in _entries(args, addresses):
         if not _passes(entry, args, who):
             continue
-        write(json.dumps(entry_to_json(entry)) if args.json else printable(_as_text(entry)))
+        line = json.dumps(entry_to_json(entry)) if args.json else in_zone(printable(_as_text(entry)), zone_of(args))
+        write(line)
         shown += 1
         if shown == args.count:
             break
@@ -116,11 +120,12 @@ def _follow_server(args: argparse.Namespace, address: str, arrived: "queue.Queue
 
 
 def _who(args: argparse.Namespace) -> int | None:
-    if args.descriptor is None:
+    entries = descriptors.one_of(args)
+    if entries is None:
         return None
     if not args.domain:
-        raise ConfigError("--descriptor: needs --domain beside it")
-    return hash_of_descriptor(args.domain, tuple(descriptors.parse_descriptor(args.descriptor)))
+        raise ConfigError("a descriptor needs its --domain beside it")
+    return hash_of_descriptor(args.domain, entries)
 
 
 def _passes(entry: Entry, args: argparse.Namespace, who: int | None) -> bool:

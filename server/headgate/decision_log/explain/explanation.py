@@ -6,15 +6,17 @@ from enum import StrEnum
 from typing import Any, Final
 
 from headgate.decision_log.batch import RecordFilter
+from headgate.decision_log.coverage import Coverage
 from headgate.decision_log.explain.causes import BY_POLICY, NEVER, Cause, causes_of
 from headgate.decision_log.explain.history import EventHistory
-from headgate.decision_log.explain.sentences import sentences_of, unlogged
+from headgate.decision_log.explain.question import DecisionQuestion
+from headgate.decision_log.explain.sentences import sentences_of
 from headgate.decision_log.explain.surroundings import Ongoing, going_on
+from headgate.decision_log.explain.unlogged import unlogged
 from headgate.decision_log.json_lines import event_to_json, record_to_json
 from headgate.decision_log.names import hash_of_descriptor
 from headgate.decision_log.reader import LogView
 from headgate.decision_log.schema import NO_SHARD, DecisionRecord, Event, text_of_time
-from headgate.limiter.decision import Entries
 
 MAX_EVIDENCE: Final = 50
 """Lines of each kind that are shown; the number of all is told."""
@@ -27,17 +29,6 @@ class DecisionOutcome(StrEnum):
     ADMITTED = "admitted"
     WOULD_DENY = "would_have_been_denied"
     NOT_LOGGED = "not_logged"
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionQuestion:
-    """A question about a descriptor around a time, or about one decision by its id."""
-
-    domain: str = ""
-    entries: Entries = ()
-    at_ms: int = 0
-    window_ms: int = 300_000
-    number: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +48,8 @@ class DecisionExplanation:
     sentences: tuple[str, ...] = ()
     counts: dict[str, int] = field(default_factory=dict)
     """Numbers of decisions found about the descriptor, and of what is missing in the logs."""
+    coverage: tuple[Coverage, ...] = ()
+    """Time that each of the logs covers."""
 
     def to_json(self) -> dict[str, Any]:
         """For programs."""
@@ -78,6 +71,7 @@ class DecisionExplanation:
             "events": [event_to_json(event) for event in self.events[:MAX_EVIDENCE]],
             "sentences": list(self.sentences),
             "log": self.counts,
+            "covers": [one.to_json() for one in self.coverage],
         }
 
 
@@ -97,10 +91,13 @@ def explain(view: LogView, question: DecisionQuestion) -> DecisionExplanation:
         "skipped_bytes": view.stats.skipped_bytes,
         "skipped_lines": view.stats.skipped_lines,
     }
+    coverage = tuple(view.coverage())
     if not found:
-        known = history.rule_at(question.domain, question.entries, question.at_ms)
-        sentences = unlogged(question.entries, known, missing, events)
-        return DecisionExplanation(question, DecisionOutcome.NOT_LOGGED, sentences=tuple(sentences), counts=counts)
+        known = history.rules_at(question.at_ms)
+        unknown = tuple(unlogged(question, coverage, known, missing, events))
+        return DecisionExplanation(
+            question, DecisionOutcome.NOT_LOGGED, sentences=unknown, counts=counts, coverage=coverage
+        )
     record = min(found, key=lambda each: _interest(each, question.at_ms))
     request = view.decisions(RecordFilter(numbers=frozenset((record.number,))), record.time_ms)
     request = [part for part in request if part.source == record.source]
@@ -118,6 +115,7 @@ def explain(view: LogView, question: DecisionQuestion) -> DecisionExplanation:
         tuple(around),
         tuple(sentences),
         counts,
+        coverage,
     )
 
 

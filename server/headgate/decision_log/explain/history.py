@@ -10,9 +10,13 @@ from headgate.decision_log.schema import DecisionRecord, Event, LimitTerms
 from headgate.limiter.decision import Entries
 from headgate.limiter.limit import Limit, Unit
 from headgate.rules.model import Match
+from headgate.rules.ruleset import RuleSet
 
 RECENT_MS: Final = 600_000
 """A change of the rules is worth naming for so long, or for two windows of the rule, whichever is longer."""
+
+CLOCKS_APART_MS: Final = 1_000
+"""Events are of the node's clock and decisions of the shard's: one that seems so much later may have come before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +41,8 @@ class EventHistory:
         self._entries = entries
 
     def around(self, record: DecisionRecord, window_ms: int) -> list[Event]:
-        """Events of the node that decided, and of its region's others, not long before or after."""
-        since, until = record.time_ms - self._recent_ms(record, window_ms), record.time_ms + window_ms
+        """Events of the node that decided, and of its region's others, not long before: later ones led to nothing."""
+        since, until = record.time_ms - self._recent_ms(record, window_ms), record.time_ms + CLOCKS_APART_MS
         return [event for event in self.events if since <= event.time_ms <= until]
 
     def change(self, record: DecisionRecord) -> Change | None:
@@ -133,14 +137,14 @@ class EventHistory:
         events = [event for event in self.events if event.kind == "dropped" and since_ms <= event.time_ms <= until_ms]
         return sum(event.number("decisions", 0) for event in events)
 
-    def rule_at(self, domain: str, entries: Entries, at_ms: int) -> tuple[str, Match | None] | None:
-        """The version in force at a time, and the rule that a descriptor met in it; None where that is not known."""
+    def rules_at(self, at_ms: int) -> tuple[str, RuleSet] | None:
+        """The version in force at a time, and its rules; None where that is not known."""
         in_force = _last([event for event in self.events if event.time_ms <= at_ms], "rules_in_force")
         if in_force is None:
             return None
         version = str(in_force.fields.get("version", ""))
         rules = self._view.rules(version)
-        return None if rules is None else (version, rules.match(domain, entries))
+        return None if rules is None else (version, rules)
 
     def _match(self, record: DecisionRecord, version: str) -> "Match | None":
         entries = self._entries or record.entries

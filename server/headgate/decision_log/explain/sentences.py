@@ -5,10 +5,7 @@ from typing import Any, Final
 
 from headgate.decision_log.explain.causes import BY_POLICY, NEVER, Cause, CauseKind
 from headgate.decision_log.explain.surroundings import Ongoing, Surrounding
-from headgate.decision_log.schema import DecisionRecord, Event, Flag, text_of_time
-from headgate.limiter.decision import Entries
-from headgate.rules.explain import describe
-from headgate.rules.model import Match
+from headgate.decision_log.schema import DecisionRecord, Flag, text_of_time
 
 _WHY: Final[Mapping[CauseKind, str]] = {
     CauseKind.LIMIT_LOWERED: "The limit was lowered from {limit_before} to {limit} at {at} (rules {version}, before "
@@ -111,28 +108,7 @@ def sentences_of(
         lines.append(_counted(record))
     lines += _when(record, {cause.kind for cause in causes})
     lines += [_going_on(one) for one in meanwhile if not _is_said(one, causes)]
-    return [*lines, *_doubts(counts)]
-
-
-def unlogged(
-    entries: Entries, known: tuple[str, Match | None] | None, missing: int, events: Sequence[Event]
-) -> list[str]:
-    """Nothing was found: what that says, and which rule it would have met."""
-    lines = ["No decision about this descriptor is in these logs at that time: no node whose log is here denied it."]
-    sampling = next((e.fields["allowances"] for e in reversed(events) if "allowances" in e.fields), None)
-    if sampling is not None:
-        lines.append(
-            "Allowances are not logged."
-            if sampling == 0
-            else f"Of allowances one of {sampling} is logged: it may have been admitted."
-        )
-    if known is not None:
-        version, match = known
-        if match is None:
-            lines.append(f"Under rules {version} no rule applies to it: it is never denied.")
-        else:
-            lines.append(f"Under rules {version} it meets rule {match.name.id}: {describe(match.limit)}.")
-    return [*lines, *_doubts({"dropped": missing})]
+    return [*lines, *doubts(counts)]
 
 
 def _what(record: DecisionRecord) -> str:
@@ -232,7 +208,8 @@ def _going_on(one: Ongoing) -> str:
     return _MEANWHILE[one.kind].format(**words)
 
 
-def _doubts(counts: Mapping[str, int]) -> list[str]:
+def doubts(counts: Mapping[str, int]) -> list[str]:
+    """Say what is missing in the logs."""
     lines = []
     if counts.get("dropped"):
         lines.append(f"The log has a hole: {counts['dropped']} decisions of that time are missing in it.")

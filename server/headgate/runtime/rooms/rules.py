@@ -8,10 +8,12 @@ from typing import Any, Final
 from headgate.rules import instruments
 from headgate.rules.store import RuleStore
 from headgate.runtime.context import ProcessContext
-from headgate.runtime.feeds import open_feed
+from headgate.runtime.feeds import open_store
 from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.telemetry.metrics import Metrics
+from headgate.xds import instruments as xds_instruments
+from headgate.xds.feed import XdsFeed
 
 RULES_LOOK_S: Final = 0.02
 """Seconds between looks for the first rules."""
@@ -28,14 +30,13 @@ class RulesRoom(Room):
 
     async def start(self) -> None:
         settings = self.context.settings
-        self.store = RuleStore(
-            open_feed(settings, self.context.clock, self.context.random),
-            clock=self.context.clock,
-            data_dir=settings.data_dir,
-            merge_domains=settings.merge_domains,
-            accept=settings.rules_accept,
-            start_empty=settings.start_without_rules,
+        self.store = open_store(
+            settings,
+            self.context.clock,
+            self.context.random,
             logger=self._log.history,
+            data_dir=settings.data_dir,
+            start_empty=settings.start_without_rules,
             on_rules=self._log.keep_rules,
         )
         self.store.load_initial()
@@ -57,6 +58,8 @@ class RulesRoom(Room):
 
     def register(self, metrics: Metrics) -> None:
         instruments.register(metrics, self.store)
+        if isinstance(self.store.feed, XdsFeed):
+            xds_instruments.register(metrics, self.store.feed)
         if self.context.settings.ratelimit_metrics:
             instruments.register_ratelimit_loads(metrics, self.store)
 
@@ -68,4 +71,5 @@ class RulesRoom(Room):
             "source": status.source,
             "in_sync": status.in_sync,
             "refused_domains": len(status.refused),
+            "overlay_in_sync": self.store.overlay.refused is None,
         }

@@ -1,0 +1,103 @@
+"""Bytes of any kind on an HTTP listener: each is answered as HTTP or not at all, and others are served."""
+
+import asyncio
+import re
+from contextlib import suppress
+
+from hypothesis import strategies as st
+
+from tests.support.properties import check, examples_of
+from tests.unit.http.test_http import Service, served
+
+METHODS = st.sampled_from([b"GET", b"POST", b"HEAD", b"PUT", b"OPTIONS", b"PRI", b"get", b"G\0T"])
+PATHS = [
+    b"/",
+    b"/json",
+    b"/metrics",
+    b"/healthz",
+    b"/rules?limit=x",
+    b"/explain?entries=%ff",
+    b"*",
+    b"http://x/json",
+    b"/%00",
+]
+VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2.0", b"HTTP/9.9", b"", b"RTSP/1.0"])
+HEADERS = st.sampled_from(
+    [
+        b"Host: x",
+        b"Host: evil.example",
+        b"Content-Type: application/json",
+        b"Content-Length: 2",
+        b"Content-Length: -1",
+        b"Content-Length: 99999999999999999999",
+        b"Content-Length: 0x10",
+        b"Transfer-Encoding: chunked",
+        b"Transfer-Encoding: chunked, gzip",
+        b"Content-Encoding: gzip",
+        b"Expect: 100-continue",
+        b"Connection: upgrade",
+        b"Upgrade: websocket",
+        b"Connection: close",
+        b"Authorization: Bearer \xff",
+        b"Sec-Fetch-Site: cross-site",
+        b" folded",
+        b"no colon",
+        b": empty",
+        b"A" * 9_000,
+    ]
+)
+BODIES = st.sampled_from(
+    [b"", b"{}", b"2\r\n{}\r\n0\r\n\r\n", b"zz\r\n", b"ffffffffffffffff\r\n", b"-1\r\n"]
+) | st.binary(max_size=60)
+REQUESTS = st.builds(
+    lambda method, path, version, headers, body: b"\r\n".join(
+        [b" ".join([method, path, version]), *headers, b"", body]
+    ),
+    METHODS,
+    st.sampled_from(PATHS) | st.binary(max_size=20),
+    VERSIONS,
+    st.lists(HEADERS, max_size=6),
+    BODIES,
+)
+SAID = st.lists(REQUESTS | st.binary(max_size=100), min_size=1, max_size=5)
+ANSWER = re.compile(rb"HTTP/1\.[01] [1-5]\d\d ")
+
+
+async def say(service: Service, parts: list[bytes]) -> bytes:
+    """Send each part by itself, and then the end; return what is answered until the listener ends it, too."""
+    host, _, port = service.server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    answered = b""
+    with suppress(ConnectionError):
+        for part in parts:
+            writer.write(part)
+            await writer.drain()
+            await asyncio.sleep(0)
+        writer.write_eof()
+        answered = await asyncio.wait_for(reader.read(), 10)
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+    return answered
+
+
+@examples_of(100, 3_000)
+def test_bytes_of_any_kind_harm_nobody(count: int) -> None:
+    """None is an internal error, none is logged, none names what the server is made of."""
+    with asyncio.Runner() as runner:
+        serving = served(idle_timeout_s=0.5, request_timeout_s=0.5)
+        service = runner.run(serving.__aenter__())
+
+        def answered(parts: list[bytes]) -> None:
+            answer = runner.run(say(service, parts))
+            assert not answer or ANSWER.match(answer)
+            assert b" 500 " not in answer
+            assert b"aiohttp" not in answer.lower()
+            status, _, _ = runner.run(service.call("GET", "/healthz"))
+            assert status == 200
+
+        try:
+            check(count, answered, parts=SAID)
+            assert service.log.events == []
+        finally:
+            runner.run(serving.__aexit__(None, None, None))
