@@ -1,7 +1,8 @@
-"""Rules at 10, 10,000 and 1,000,000: load time, memory, lookup; loaders, snapshots, and a reload beside a loop.
+"""Rules at 10, 10,000 and 1,000,000: load time, memory, lookup; loaders, snapshots, a reload beside a loop, changes.
 
-    .venv/bin/python benchmarks/rules.py           # several minutes, about 2 GB
-    .venv/bin/python benchmarks/rules.py --quick   # 10, 1,000 and 20,000 rules: well under a minute
+    .venv/bin/python benchmarks/rules.py                      # several minutes, about 2 GB
+    .venv/bin/python benchmarks/rules.py --quick              # 10, 1,000 and 20,000 rules: well under a minute
+    .venv/bin/python benchmarks/rules.py --changes 5000000    # only what one change costs among so many rules
 
 Each part runs in a process of its own, so that memory and caches are its own. Lookups
 of all sizes run in one process, by turns, so that their ratio is of one moment.
@@ -13,6 +14,7 @@ import gc
 import json
 import os
 import random
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -23,11 +25,21 @@ from typing import Any
 
 import yaml
 from headgate.clock import SystemClock
+from headgate.handler import AnswerSettings, RateLimitHandler
+from headgate.limiter.engine import Engine
+from headgate.limiter.limit import Limit, Unit
 from headgate.rules import snapshot
+from headgate.rules.changes import Put, changed
+from headgate.rules.compiling import content_total
+from headgate.rules.content import RuleContent
 from headgate.rules.directory import load_directory
 from headgate.rules.directory_feed import DirectoryFeed
-from headgate.rules.ruleset import RuleSet
+from headgate.rules.pace import Pace
+from headgate.rules.ruleset import Domain, RuleSet, rule_set
+from headgate.rules.snapshot import SnapshotWriter
 from headgate.rules.store import RuleStore
+from headgate.rules.tree import NOWHERE, LevelBuilder, RuleNode
+from headgate_client.values import Descriptor, encode_request
 
 FULL = (10, 10_000, 1_000_000)
 QUICK = (10, 1_000, 20_000)
@@ -39,6 +51,15 @@ ROUNDS = 15
 WANTED_RATIO = 1.5
 WANTED_BYTES = 600
 WANTED_SNAPSHOT_RATE = 100_000
+CHANGES = 1_000
+HOT_USERS = 1_000
+BUSY_DECISIONS = 12_000
+"""Decisions between two changes at a thousand a minute, where a node makes 200,000 a second."""
+IDLE_DECISIONS = 300
+"""The same at 5,000 decisions a second."""
+WRITE_EVERY_S = 0.06
+WRITES = 170
+OFTEN_RULES = 20_000
 
 
 def rules_text(count: int, requests: int = 100) -> str:
@@ -76,7 +97,7 @@ def part_load(parent: Path, count: int) -> dict[str, float]:
     seconds, rules = timed(lambda: load_directory(directory))
     gc.collect()
     grown = resident_bytes() - before
-    snapshot.save(rules, parent / f"data-{count}", saved_ms=0)
+    SnapshotWriter(parent / f"data-{count}").save(rules, saved_ms=0)
     return {"seconds": seconds, "bytes": grown}
 
 
@@ -128,6 +149,160 @@ def look_up(rules: RuleSet, asked: list[list[tuple[str, str]]]) -> float:
     for entries in asked:
         match("edge", entries)
     return time.perf_counter() - begun
+
+
+# Changes of single rules
+
+
+def built(count: int) -> RuleSet:
+    """A set of so many rules, made without YAML, which is not what is measured."""
+    level, leaf = LevelBuilder(), RuleNode(limit_of(100), None, is_rule=True)
+    for number in range(count):
+        level.add("user", f"user-{number}", leaf, NOWHERE)
+    finished = level.finish()
+    total = content_total(finished, Pace(SystemClock()))
+    return rule_set({"edge": Domain("edge", finished, total=total, count=count)})
+
+
+def limit_of(requests: int) -> Limit:
+    return Limit(requests, Unit.MINUTE)
+
+
+def one_change(source: random.Random, count: int) -> Put:
+    path = (("user", f"user-{source.randrange(count)}"),)
+    return Put("edge", path, RuleContent(limit_of(source.randrange(50, 150))))
+
+
+def part_built(parent: Path, count: int) -> dict[str, float]:
+    SnapshotWriter(parent / f"built-{count}").save(built(count), saved_ms=0)
+    size = sum(path.stat().st_size for path in (parent / f"built-{count}").rglob("*") if path.is_file())
+    return {"disk": size}
+
+
+def part_change(parent: Path, count: int) -> dict[str, float]:
+    """Start from disk, then change rules one by one: CPU and memory, with the version and the line on disk."""
+    gc.collect()
+    before = resident_bytes()
+    begun = time.process_time()
+    seconds, loaded = timed(lambda: snapshot.load(parent / f"built-{count}"))
+    start_cpu = time.process_time() - begun
+    gc.collect()
+    held = resident_bytes() - before
+    writer = SnapshotWriter(parent / f"built-{count}")
+    writer.loaded(loaded.rules)
+    rules, source = loaded.rules, random.Random(1)
+    costs: list[float] = []
+    saving: list[float] = []
+    grown = resident_bytes()
+    for _ in range(CHANGES):
+        change = one_change(source, count)
+        begun = time.process_time()
+        after = changed(rules, [change])
+        costs.append(time.process_time() - begun)
+        begun = time.process_time()
+        writer.append(after, rules, [change], saved_ms=0)
+        saving.append(time.process_time() - begun)
+        rules = after
+    costs.sort()
+    gc.collect()
+    return {
+        "start": seconds,
+        "start_cpu": start_cpu,
+        "bytes": held,
+        "median_us": costs[CHANGES // 2] * 1e6,
+        "p99_us": costs[CHANGES * 99 // 100] * 1e6,
+        "saving_us": statistics.median(saving) * 1e6,
+        "grown": (resident_bytes() - grown) / CHANGES,
+    }
+
+
+def part_warm(parent: Path, count: int) -> dict[str, float]:
+    """Decisions of a thousand users, with a change after every so many of them and without, by turns.
+
+    Between two changes are as many decisions as a busy node makes in 60 ms, and as one makes that has 5,000 a second.
+    """
+    rules = snapshot.load(parent / f"built-{count}").rules
+    node, source = WarmNode(rules), random.Random(1)
+    gc.collect()
+    gc.disable()
+    found: dict[str, float] = {}
+    for name, decisions in (("busy", BUSY_DECISIONS), ("idle", IDLE_DECISIONS)):
+        turns = range(max(20, 20 * BUSY_DECISIONS // decisions // 10))
+        costs: dict[bool, list[float]] = {True: [], False: []}
+        for _ in turns:
+            for changing in (False, True):
+                if changing:
+                    node.rules = changed(node.rules, [one_change(source, count)])
+                costs[changing].append(node.cost_us(decisions, source))
+        quiet, busy = (statistics.median(costs[changing]) for changing in (False, True))
+        found |= {f"{name}_quiet_us": quiet, f"{name}_changing_us": busy}
+    return found
+
+
+class WarmNode:
+    """A handler with its own counts, and the requests of a thousand users, of which few make most."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self.rules = rules
+        engine = Engine(SystemClock(), max_cells=100_000)
+        settings = AnswerSettings()
+        self._handler = RateLimitHandler(
+            rules=lambda: self.rules, engine=engine, random=random.Random(1), settings=settings
+        )
+        self._requests = [
+            encode_request("edge", [Descriptor({"user": f"user-{number}"})], 1).SerializeToString()
+            for number in range(HOT_USERS)
+        ]
+        for request in self._requests * 3:
+            self._handler.answer(request)
+
+    def cost_us(self, decisions: int, source: random.Random) -> float:
+        asked = [self._requests[skewed(source, HOT_USERS)] for _ in range(decisions)]
+        answer = self._handler.answer
+        begun = time.process_time()
+        for request in asked:
+            answer(request)
+        return (time.process_time() - begun) / decisions * 1e6
+
+
+def part_in_force(parent: Path, count: int) -> dict[str, float]:
+    return asyncio.run(written_to_in_force(parent, count))
+
+
+async def written_to_in_force(parent: Path, count: int) -> dict[str, float]:
+    """Write a file every 60 ms beside a large domain; ms until each write is in force, or a later one."""
+    directory = parent / "often"
+    directory.mkdir()
+    (directory / "large.yaml").write_text(rules_text(count))
+    path = directory / "often.yaml"
+    path.write_text(often_text(0))
+    store = RuleStore(DirectoryFeed(directory, clock=SystemClock()), clock=SystemClock(), logger=Silent())
+    store.load_initial()
+    watch = asyncio.create_task(store.watch())
+    written: dict[int, float] = {}
+    took: list[float] = []
+    for number in range(1, WRITES + 1):
+        path.write_text(often_text(number))
+        written[number] = time.perf_counter()
+        end = written[number] + WRITE_EVERY_S
+        while time.perf_counter() < end or (number == WRITES and written):
+            await asyncio.sleep(0.002)
+            now = requests_in_force(store.current)
+            took += [time.perf_counter() - written.pop(one) for one in list(written) if one <= now]
+    watch.cancel()
+    await asyncio.gather(watch, return_exceptions=True)
+    took.sort()
+    return {"median_ms": took[len(took) // 2] * 1e3, "max_ms": took[-1] * 1e3, "writes": len(took)}
+
+
+def often_text(requests: int) -> str:
+    return f"domain: often\ndescriptors:\n  - key: k\n    rate_limit: {{unit: day, requests_per_unit: {requests}}}\n"
+
+
+def requests_in_force(rules: RuleSet) -> int:
+    match = rules.match("often", [("k", "v")])
+    assert match is not None
+    return match.limit.requests_per_unit
 
 
 def part_loaders(parent: Path) -> dict[str, float]:
@@ -232,6 +407,31 @@ def report(counts: tuple[int, ...]) -> None:
         for loader, rate in run_part(parent, "loaders").items():
             print(f"  {loader:<40} {rate:>9,.0f}")
         print_reload(run_part(parent, "reload", largest), largest)
+        print_changes(parent, largest)
+        often = run_part(parent, "in_force", min(largest, OFTEN_RULES))
+        print(
+            f"\na file written every {WRITE_EVERY_S * 1e3:.0f} ms, {often['writes']:.0f} times, beside"
+            f" {min(largest, OFTEN_RULES):,} rules: in force after {often['median_ms']:.0f} ms (median),"
+            f" {often['max_ms']:.0f} ms at most"
+        )
+
+
+def print_changes(parent: Path, count: int) -> None:
+    disk = run_part(parent, "built", count)["disk"]
+    found = run_part(parent, "change", count)
+    print(
+        f"\none rule of {count:,} changed: {found['median_us']:.0f} µs of CPU (median), {found['p99_us']:.0f} µs (p99),"
+        f" {found['saving_us']:.0f} µs for its line on disk; {found['grown']:,.0f} bytes of memory more"
+        f"\nstart from disk: {found['start']:.1f} s ({found['start_cpu']:.1f} s of CPU), {disk / 1e6:,.0f} MB there,"
+        f" {found['bytes'] / count:.0f} bytes of memory per rule"
+    )
+    warm = run_part(parent, "warm", count)
+    for name, words in (("busy", "as fast as it can"), ("idle", "5,000 a second")):
+        quiet, changing = warm[f"{name}_quiet_us"], warm[f"{name}_changing_us"]
+        print(
+            f"a warm decision, {words}, beside 1,000 changes a minute: {changing:.2f} µs,"
+            f" beside none {quiet:.2f} µs: {changing / quiet:.3f} ×"
+        )
 
 
 def print_reload(result: dict[str, float], count: int) -> None:
@@ -244,10 +444,15 @@ def print_reload(result: dict[str, float], count: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="smaller sizes")
+    parser.add_argument("--changes", type=int, metavar="RULES", help="only what changes cost among so many rules")
     parser.add_argument("--part", help=argparse.SUPPRESS)
     parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("counts", nargs="*", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.changes:
+        with tempfile.TemporaryDirectory() as name:
+            print_changes(Path(name), options.changes)
+        return
     if options.part is None:
         report(QUICK if options.quick else FULL)
         return
@@ -258,6 +463,10 @@ def main() -> None:
         "lookup": lambda: part_lookup(options.directory, counts),
         "loaders": lambda: part_loaders(options.directory),
         "reload": lambda: part_reload(options.directory, counts[0]),
+        "built": lambda: part_built(options.directory, counts[0]),
+        "change": lambda: part_change(options.directory, counts[0]),
+        "warm": lambda: part_warm(options.directory, counts[0]),
+        "in_force": lambda: part_in_force(options.directory, counts[0]),
     }
     print(json.dumps(parts[options.part]()))
 

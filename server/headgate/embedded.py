@@ -23,8 +23,8 @@ from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.limiter.engine import Engine
 from headgate.pending import PendingAnswer
 from headgate.reservations.difference import checked_request, make_up
-from headgate.rules.directory import compile_source, load_directory
-from headgate.rules.model import Version
+from headgate.rules.compiling import compile_source
+from headgate.rules.directory import load_directory
 from headgate.rules.pace import Pace
 from headgate.rules.ruleset import RuleSet
 from headgate.rules.source import SourceFile, source_of
@@ -46,8 +46,8 @@ def load_rules(given: RulesGiven) -> RuleSet:
     if isinstance(given, str | os.PathLike):
         return load_directory(os.fspath(given))
     files = [given] if isinstance(given, Mapping) else given
-    source = source_of([_as_file(number, one) for number, one in enumerate(files)], merge_domains=False)
-    return compile_source(source, Version(1, source.digest), Pace(SystemClock()), merge_domains=False)
+    source = source_of([_as_file(number, one) for number, one in enumerate(files)])
+    return compile_source(source, Pace(SystemClock()), merge_domains=False)
 
 
 def _as_file(number: int, rules: Mapping[str, Any]) -> SourceFile:

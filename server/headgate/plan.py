@@ -8,17 +8,20 @@ adds the counters' keys.
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.limiter.decision import Charge, DecisionPath, Kind
+from headgate.limiter.decision import Charge, DecisionPath, Entries, Kind
 from headgate.limiter.limit import Limit
 from headgate.request_metadata import RequestMetadata
-from headgate.rules.model import Version
+from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
+from headgate.rules.ruleset import Domain
 from headgate.telemetry.tallies import Tally
 from headgate.wire import ratelimit as wire
 
-PLAN_BYTES: Final = 200
+PLAN_BYTES: Final = 300
 CHARGE_BYTES: Final = 300
-"""Bytes that the objects of a plan, and of each of its charges, take beside the bytes in them: rounded up."""
+MATCH_BYTES: Final = 200
+"""Bytes that the objects of a plan, of each of its charges, and of each match take beside the bytes in them: rounded
+up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,6 @@ class Shape:
         "sliced",
         "tallies",
         "trailer",
-        "version",
     )
 
     def __init__(
@@ -105,10 +107,7 @@ class Shape:
         trailer: bytes,
         denied_trailer: bytes,
         near_limit_ratio: float,
-        version: Version,
     ) -> None:
-        self.version = version
-        """The version of the rule set that it was made with."""
         charges = self.charges = tuple([charge for d in descriptors for charge in d.charges])
         """One per limit that is met, each on the keys of the first request that met it."""
         self.sliced = any(charge.limit.sliced for charge in charges)
@@ -139,31 +138,77 @@ class Shape:
         self.answer = b"" if charges else b"".join([wire.CODE_OK, *(d.status for d in descriptors), trailer])
         """The answer to a request without charges, but for what is told back of it."""
 
+    def is_dropped(self) -> bool:
+        """Say if it counts where nobody reads it any more."""
+        for tally in self.tallies + self.others:  # noqa: SIM110 - no generator on the request path
+            if tally.dropped:
+                return True
+        return False
+
+
+class MadeOf:
+    """Origin of a plan: under rules that say the same of it, it is the same plan."""
+
+    __slots__ = ("domain", "domain_version", "matches", "settings")
+
+    def __init__(
+        self, domain: str, rules: Domain | None, matches: tuple[tuple[Entries, Match | None, bool], ...]
+    ) -> None:
+        self.domain = domain
+        self.domain_version = "" if rules is None else rules.version
+        """The version of the domain that it was last compared with; empty: the domain had no rules."""
+        self.settings = None if rules is None else (rules.shard_by, rules.request_limits)
+        self.matches = matches
+        """The entries of each descriptor, the rule that they met, and if one exempted them."""
+
+    def is_the_same_under(self, rules: Domain | None) -> bool:
+        """Say if the request would have the same plan under these rules of its domain."""
+        if rules is None or self.settings is None:
+            return rules is None and self.settings is None
+        if rules.version != self.domain_version and self._may_differ_under(rules):
+            if self.settings != (rules.shard_by, rules.request_limits):
+                return False
+            for entries, match, exempt in self.matches:
+                if rules.match(entries) != match or (match is None and rules.exempts(entries) != exempt):
+                    return False
+        self.domain_version = rules.version
+        return True
+
+    def _may_differ_under(self, rules: Domain) -> bool:
+        """Say if one of the latest changes may concern it, or if it is older than these: a quarter of asking again."""
+        for before, key, value in rules.trail:
+            for entries, _, _ in self.matches:
+                if entries and entries[0][0] == key and (value is None or entries[0][1] == value):
+                    return True
+            if before == self.domain_version:
+                return False
+        return True
+
 
 class Plan:
     """One request, parsed and matched. Where no rule applies there are no charges, and the answer is ready."""
 
-    __slots__ = ("answer", "charges", "metadata", "request_bytes", "shape")
+    __slots__ = ("answer", "charges", "made_of", "metadata", "request_bytes", "shape", "version")
 
     def __init__(
         self,
         shape: Shape,
         charges: tuple[Charge, ...],
         request_bytes: int,
+        version: Version,
+        made_of: MadeOf,
         metadata: RequestMetadata | None = None,
     ) -> None:
         self.shape = shape
         self.charges = charges
         self.request_bytes = request_bytes
+        self.version = version
+        """The version of the rule set that it was made with, or that it was last found to be right under."""
+        self.made_of = made_of
         self.metadata = metadata
         """The request as answers tell it back; None: they don't."""
         self.answer = shape.answer if metadata is None or charges else shape.answer + metadata.encoded(())
         """The answer to a request without charges."""
-
-    @property
-    def version(self) -> Version:
-        """The version of the rule set that it was made with."""
-        return self.shape.version
 
     @property
     def size(self) -> int:
@@ -171,7 +216,8 @@ class Plan:
         keys = sum([len(charge.key) + len(charge.shard_key) for charge in self.charges])
         told = 0 if self.metadata is None else self.metadata.size
         # The request counts twice: as the plan's name, and as the entries that its charges keep.
-        return PLAN_BYTES + 2 * self.request_bytes + keys + CHARGE_BYTES * len(self.charges) + len(self.answer) + told
+        own = PLAN_BYTES + CHARGE_BYTES * len(self.charges) + MATCH_BYTES * len(self.made_of.matches)
+        return own + 2 * self.request_bytes + keys + len(self.answer) + told
 
 
 def _asks_again(charge: Charge) -> bool:

@@ -2,8 +2,9 @@
 
 Plans are kept by the request's raw bytes, so a request that has been seen under these rules is neither parsed nor
 matched again. All others are parsed, matched, and given the shape that requests share which meet the same limits at
-the same cost: only the first of them has its shape worked out. Both caches are bounded, and belong to one rule set:
-another one starts them afresh, so no request sees a mixture.
+the same cost: only the first of them has its shape worked out. Both caches are bounded. A plan says which version of
+the rules it is right under; under another one it is compared, when its request comes again, with what the rules say
+now, and kept if that is the same. So a change costs the plans that it concerns, and no request sees a mixture.
 """
 
 from collections import OrderedDict
@@ -19,9 +20,10 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
-from headgate.plan import AnswerSettings, HandlerStats, Plan, PlannedDescriptor, Shape
+from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
 from headgate.request_metadata import RequestMetadata, ToldDescriptor
 from headgate.rules.keys import override_key
+from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
@@ -78,6 +80,9 @@ class MetLimit:
         return request_rule(domain) if self.steps is None else rule_name(domain, self.limit.name, self.steps)
 
 
+Matches = list[tuple[Entries, Match | None, bool]]
+"""Entries of descriptors, each with the rule that it meets, and if it meets one that exempts it."""
+
 Parts = tuple[MetLimit, ...]
 """The limits that one descriptor meets: none, one, or a rule's and then the request's own."""
 
@@ -104,6 +109,10 @@ class PlanCache:
         for payload in gone:
             self._stats.plan_bytes -= self.plans.pop(payload).size
 
+    def remove(self, payload: bytes) -> None:
+        """Forget the plan of one request, which is there."""
+        self._stats.plan_bytes -= self.plans.pop(payload).size
+
     def add(self, payload: bytes, plan: Plan) -> None:
         """Keep a plan on second sight: a request that comes once, as in a flood of new values, is not worth it."""
         if len(payload) > MAX_CACHED_REQUEST_BYTES:
@@ -115,6 +124,10 @@ class PlanCache:
                 self._seen_before, self._seen_once = seen, set()
             seen.add(name)
             return
+        self.keep(payload, plan)
+
+    def keep(self, payload: bytes, plan: Plan) -> None:
+        """Keep a plan, and forget the oldest ones if there are too many."""
         stats = self._stats
         self.plans[payload] = plan
         stats.plan_bytes += plan.size
@@ -146,8 +159,9 @@ class Planner:
         self._blocks = blocks
         self._on_unknown_domain = on_unknown_domain
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
-        self._rules: RuleSet | None = None
-        """The rules that everything kept here belongs to."""
+        self._version: Version | None = None
+        """The version of the rules that requests were last planned under."""
+        self._dropped = 0
         self._cache = PlanCache(settings, stats)
         self._shapes: dict[object, tuple[Shape, list[Limit]]] = {}
         """Shapes by what requests met, with the limits they met, so that no other limits get their identities."""
@@ -157,14 +171,28 @@ class Planner:
 
     def plan(self, payload: bytes, rules: RuleSet) -> Plan:
         """Return the request's plan: the kept one, or a new one. Raises RequestError."""
-        if rules is not self._rules:
-            self._forget()
-            self._tallies.rules_changed()
-            self._rules = rules
         plan = self._cache.plans.get(payload)
-        if plan is None:
+        if plan is not None and plan.version is rules.version:
+            return plan
+        return self._plan_now(payload, rules, plan)
+
+    def _plan_now(self, payload: bytes, rules: RuleSet, kept: Plan | None) -> Plan:
+        """Plan a request that has no plan, or one that was right under other rules."""
+        if rules.version is not self._version:
+            self._version = rules.version
+            self._tallies.rules_changed(rules.has_rule)
+        if kept is None:
             plan = self.make(payload, rules)
             self._cache.add(payload, plan)
+            return plan
+        if kept.made_of.is_the_same_under(rules.domain(kept.made_of.domain)) and not (
+            self._tallies.dropped and kept.shape.is_dropped()
+        ):
+            kept.version = rules.version
+            return kept
+        self._cache.remove(payload)
+        plan = self.make(payload, rules)
+        self._cache.keep(payload, plan)
         return plan
 
     def make(self, payload: bytes, rules: RuleSet, late: bool | None = None) -> Plan:
@@ -179,10 +207,11 @@ class Planner:
                 _refuse_limits(request)
             if domain is None:
                 return self._unknown(request, rules, payload)
-            matched = [self._meet(rules, domain, d, limits) for d in request.descriptors]
+            matches: Matches = []
+            matched = [self._meet(domain, d, limits, matches) for d in request.descriptors]
             met = _without_replaced(matched)
-            unmet = () if all(met) else _reasons(rules, domain, request.descriptors, matched, met)
-            shape = self._shape(rules, domain.name, met, late, unmet)
+            unmet = () if all(met) else _reasons(domain, request.descriptors, matched, met)
+            shape = self._shape(domain.name, met, late, unmet)
         except RequestError:
             self._stats.refused += 1
             raise
@@ -192,27 +221,30 @@ class Planner:
                 if not part.limit.unlimited:
                     charges.append(shape.charges[len(charges)].on(part.key, part.shard_key, part.entries))
         told = self._told_back(payload, request, met, charges)
-        return Plan(shape, SlicedCharges(charges) if shape.sliced else tuple(charges), len(payload), told)
+        made_of = MadeOf(domain.name, domain, tuple(matches))
+        in_order = SlicedCharges(charges) if shape.sliced else tuple(charges)
+        return Plan(shape, in_order, len(payload), rules.version, made_of, told)
 
     def _forget(self) -> None:
         self._cache.clear()
         self._shapes.clear()
 
-    def _meet(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
-        """Find the limits that apply to one descriptor; those of a blocked caller deny."""
-        parts = self._limits_of(rules, domain, descriptor, limits)
+    def _meet(self, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits, matches: Matches) -> Parts:
+        """Find the limits that apply to one descriptor; those of a blocked caller deny. Note what it matched."""
+        parts = self._limits_of(domain, descriptor, limits, matches)
         if not descriptor.refund and len(self._blocks) and self._blocks.find(domain.name, descriptor.entries):
             for part in parts:
                 part.block(self._blocks.instead_of(part.limit), domain.name)
         return parts
 
-    def _limits_of(self, rules: RuleSet, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits) -> Parts:
+    def _limits_of(self, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits, matches: Matches) -> Parts:
         """Return the limits of one descriptor: its rule's, its own, or both."""
         entries, asked = descriptor.entries, descriptor.override
         shard_key = domain.shard_key(entries)
         if asked is not None and limits is ALLOW:
             return (_own_limit(asked, domain.name, descriptor, shard_key),)
-        match = rules.match_in(domain, entries)
+        match = domain.match(entries)
+        matches.append((entries, match, match is None and domain.exempts(entries)))
         if match is None:
             return () if asked is None else (_own_limit(asked, domain.name, descriptor, shard_key),)
         in_force = self._overrides.limit_of(match.key, match.limit)
@@ -224,16 +256,18 @@ class Planner:
 
     # Shapes
 
-    def _shape(
-        self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]
-    ) -> Shape:
+    def _shape(self, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> Shape:
         """Return the shape of requests that meet these limits; make it for the first of them."""
+        if self._tallies.dropped != self._dropped:
+            # Some may count where nobody reads it any more.
+            self._dropped = self._tallies.dropped
+            self._shapes.clear()
         name = _shape_name(domain, met, late, unmet)
         known = self._shapes.get(name)
         if known is not None:
             return known[0]
         overflowed = self._tallies.overflowed
-        shape = self._new_shape(rules, domain, met, late, unmet)
+        shape = self._new_shape(domain, met, late, unmet)
         together = [part for parts in met for part in parts]
         # A limit or a value of the request's own is nobody else's; and a tally beyond the bound may get room later.
         shared = not any(part.steps is None or part.value is not None for part in together)
@@ -243,9 +277,7 @@ class Planner:
             self._shapes[name] = shape, [part.limit for part in together]
         return shape
 
-    def _new_shape(
-        self, rules: RuleSet, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]
-    ) -> Shape:
+    def _new_shape(self, domain: str, met: list[Parts], late: bool | None, unmet: tuple[Unmet, ...]) -> Shape:
         trailer = b""
         if self._settings.dynamic_metadata and (metadata := _merged_metadata(met)):
             trailer = wire.encode_dynamic_metadata(metadata)
@@ -254,15 +286,14 @@ class Planner:
             self._descriptor(domain, i, parts, late) if parts else self._unlimited(domain, next(reasons))
             for i, parts in enumerate(met)
         ]
-        return self._shape_of(planned, trailer, rules)
+        return self._shape_of(planned, trailer)
 
-    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes, rules: RuleSet) -> Shape:
+    def _shape_of(self, descriptors: list[PlannedDescriptor], trailer: bytes) -> Shape:
         return Shape(
             descriptors,
             trailer=trailer,
             denied_trailer=self._denied_trailer,
             near_limit_ratio=self._settings.near_limit_ratio,
-            version=rules.version,
         )
 
     def _unknown(self, request: wire.Request, rules: RuleSet, payload: bytes) -> Plan:
@@ -275,7 +306,8 @@ class Planner:
         planned += [PlannedDescriptor(status=status)] * (len(request.descriptors) - 1)
         nothing_met: list[Parts] = [()] * len(planned)
         told = self._told_back(payload, request, nothing_met, [])
-        return Plan(self._shape_of(planned, b"", rules), (), len(payload), told)
+        made_of = MadeOf(request.domain, None, ())
+        return Plan(self._shape_of(planned, b""), (), len(payload), rules.version, made_of, told)
 
     def _told_back(
         self, payload: bytes, request: wire.Request, met: list[Parts], charges: list[Charge]
@@ -329,11 +361,11 @@ class Planner:
     def _tally(self, domain: str, part: MetLimit) -> Tally:
         rule = part.rule(domain)
         if part.value is None:
-            return self._tallies.of_rule(rule.domain, rule.id, rule.text)
+            return self._tallies.of_rule(rule.domain, rule.id, rule.text, part.steps)
         # With `detailed_metric` the value is the whole descriptor, and so are the levels.
         joint = "_" if part.steps and part.steps[-1][1] else "="
         text = steps_text(part.entries) if part.limit.detailed_metric else f"{rule.text}{joint}{part.value}"
-        return self._tallies.of_value(rule.domain, rule.id, text, part.value)
+        return self._tallies.of_value(rule.domain, rule.id, text, part.value, part.steps)
 
 
 def _is_late(part: MetLimit, late: bool | None) -> bool | None:
@@ -386,7 +418,6 @@ def _without_replaced(met: list[Parts]) -> list[Parts]:
 
 
 def _reasons(
-    rules: RuleSet,
     domain: Domain,
     descriptors: Sequence[wire.Descriptor],
     matched: list[Parts],
@@ -398,7 +429,7 @@ def _reasons(
         if parts and not kept:
             reasons.append(Unmet.REPLACED)
         elif not kept:
-            reasons.append(Unmet.EXEMPT if rules.exempts(domain, descriptor.entries) else Unmet.NO_RULE)
+            reasons.append(Unmet.EXEMPT if domain.exempts(descriptor.entries) else Unmet.NO_RULE)
     return tuple(reasons)
 
 

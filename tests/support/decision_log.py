@@ -19,7 +19,7 @@ from headgate.pending import answer_future
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
 from headgate.rules.directory_feed import DirectoryFeed
-from headgate.rules.source import RulesSource
+from headgate.rules.ruleset import RuleSet
 from headgate.rules.store import RuleStore
 from headgate.telemetry.history import NotedLogger
 from headgate_client.values import Descriptor, encode_request
@@ -98,7 +98,7 @@ class LoggedNode:
         """Bring other rules into force."""
         (self.rules_dir / "rules.yaml").write_text(rules)
         before = self.store
-        self.store = RuleStore(DirectoryFeed(self.rules_dir, clock=self.clock), clock=self.clock, on_source=self._keep)
+        self.store = RuleStore(DirectoryFeed(self.rules_dir, clock=self.clock), clock=self.clock, on_rules=self._keep)
         if before is not None:
             self.store.current = before.current
         self.store.load_initial()
@@ -106,9 +106,9 @@ class LoggedNode:
         version = str(self.rules.version)
         self.log.note("rules_in_force", self.clock.now_ms(), version=version, rules=self.rules.count)
 
-    def _keep(self, source: RulesSource) -> None:
-        files = [(file.name, file.data) for file in source.files]
-        save_content(self.data_dir, source.digest, files, merge_domains=False)
+    def _keep(self, rules: RuleSet) -> None:
+        files = [(file.name, file.data) for file in rules.files()]
+        save_content(self.data_dir, rules.version.digest, files, merge_domains=False)
 
     def ask(self, *descriptors: dict[str, str], domain: str = "d", cost: int = 1) -> RateLimitResponse:
         """Send one request; its answer."""

@@ -1,4 +1,4 @@
-"""A plan that is made from a shape is the one that would have been made from nothing."""
+"""A plan that is made from a shape, or kept while rules change, is the one that would have been made from nothing."""
 
 import inspect
 from pathlib import Path
@@ -8,11 +8,15 @@ import pytest
 from headgate.errors import RequestError
 from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Kind
+from headgate.limiter.limit import Limit, Unit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.plan import AnswerSettings, HandlerStats, Plan, Shape
 from headgate.planner import MOST_SHAPES, Planner
+from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed
+from headgate.rules.content import RuleContent
 from headgate.rules.directory import load_directory
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.tallies import Tallies
 from headgate_client.wire.envoy.extensions.common.ratelimit.v3.ratelimit_pb2 import RateLimitDescriptor
@@ -74,11 +78,11 @@ def rules(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return load_directory(directory)
 
 
-def new_planner(*, overdraft: bool = False) -> Planner:
+def new_planner(tallies: Tallies | None = None, *, overdraft: bool = False) -> Planner:
     return Planner(
         AnswerSettings(),
         HandlerStats(),
-        Tallies(),
+        tallies or Tallies(),
         LimitsOfRegion(overdraft=overdraft),
         Overrides(),
         Blocks(),
@@ -185,3 +189,109 @@ def test_shapes_are_bounded_whatever_costs_callers_name(rules: RuleSet) -> None:
     for cost in range(MOST_SHAPES + 10):
         planner.make(payload_of([[("user", "ann")]], cost + 1), rules)
     assert len(planner._shapes) <= MOST_SHAPES
+
+
+# Rules that change
+
+
+def minute(requests: int) -> RuleContent:
+    return RuleContent(Limit(requests, Unit.MINUTE))
+
+
+def warm(planner: Planner, payload: bytes, rules: RuleSet) -> Plan:
+    """The plan of a request that has come often enough to have it kept."""
+    planner.plan(payload, rules)
+    planner.plan(payload, rules)
+    return planner.plan(payload, rules)
+
+
+def test_a_change_that_does_not_concern_a_plan_leaves_it(rules: RuleSet) -> None:
+    planner = new_planner()
+    payload = payload_of([[("user", "ann")]], 0)
+    plan = warm(planner, payload, rules)
+    planned = planner._stats.planned
+    changes = [Put("edge", (("user", "zoe"),), minute(1)), Put("other", (("user", ""),), minute(1))]
+    for change in changes:
+        rules = changed(rules, [change])
+        assert planner.plan(payload, rules) is plan
+        assert plan.version is rules.version
+    assert planner._stats.planned == planned
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        Put("edge", (("user", "ann"),), minute(1)),
+        Put("edge", (("user", "a*"),), minute(1)),
+        Put("edge", (("user", ""),), minute(1)),
+        Put("edge", (("user", "ann"), ("path", "")), minute(1)),
+        Delete("edge", (("user", ""),)),
+        Delete("edge"),
+        DomainSettings("edge", "user"),
+        DomainSettings("edge", "", RequestLimits.REFUSE),
+    ],
+)
+def test_a_change_that_concerns_a_plan_has_it_made_again(rules: RuleSet, change: Change) -> None:
+    planner = new_planner()
+    payload = payload_of([[("user", "ann")]], 0)
+    plan = warm(planner, payload, rules)
+    after = changed(rules, [change])
+    again = planner.plan(payload, after)
+    assert again is not plan
+    assert shown(again) == shown(new_planner().make(payload, after))
+    assert planner.plan(payload, after) is again, "and it is kept"
+    assert planner._stats.plan_bytes == again.size
+
+
+STEPS = st.one_of(ENTRIES, PATHS, st.tuples(st.sampled_from(KEYS), st.just("a*")))
+CHANGES = st.lists(
+    st.builds(
+        Put,
+        st.just("edge"),
+        st.lists(STEPS, min_size=1, max_size=2).map(tuple),
+        st.one_of(st.builds(RuleContent), st.integers(1, 3).map(minute)),
+    ),
+    max_size=4,
+)
+
+
+@given(requests=REQUESTS, changes=CHANGES)
+def test_under_any_changes_a_kept_plan_is_what_it_would_be_if_it_were_made_now(
+    rules: RuleSet, requests: list[tuple[list[list[tuple[str, str]]], int]], changes: list[Put]
+) -> None:
+    one = new_planner()
+    payloads = [payload_of(descriptors, hits) for descriptors, hits in requests]
+    for payload in payloads:
+        warm(one, payload, rules)
+    for change in changes:
+        rules = changed(rules, [change])
+        for payload in payloads[::2]:
+            assert shown(one.plan(payload, rules)) == shown(new_planner().make(payload, rules))
+    for payload in payloads:
+        assert shown(one.plan(payload, rules)) == shown(new_planner().make(payload, rules))
+
+
+def test_a_domain_that_comes_to_be_is_noticed(rules: RuleSet) -> None:
+    planner = new_planner()
+    entry = RateLimitDescriptor.Entry(key="user", value="ann")
+    payload = RateLimitRequest(domain="new", descriptors=[RateLimitDescriptor(entries=[entry])]).SerializeToString()
+    plan = warm(planner, payload, rules)
+    assert plan.charges == ()
+    after = changed(rules, [Put("edge", (("user", "zoe"),), minute(1))])
+    assert planner.plan(payload, after) is plan
+    after = changed(after, [Put("new", (("user", ""),), minute(1))])
+    assert len(planner.plan(payload, after).charges) == 1
+
+
+def test_a_plan_that_counts_where_nobody_reads_is_made_again(rules: RuleSet) -> None:
+    """Its rule went, its tally made room for another, and the rule came back as it was."""
+    planner = new_planner(Tallies(max_rules=1))
+    payload, other = payload_of([[("vip", "ann")]], 0), payload_of([[("user", "ann")]], 0)
+    plan = warm(planner, payload, rules)
+    path = (("vip", "ann"),)
+    vip = next(rule for steps, rule in rules.domains["edge"].rules() if steps == path)
+    without = changed(rules, [Delete("edge", path)])
+    planner.plan(other, without)
+    assert plan.shape.tallies[0].dropped
+    back = changed(without, [Put("edge", path, vip)])
+    assert not planner.plan(payload, back).shape.tallies[0].dropped

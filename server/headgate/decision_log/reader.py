@@ -18,8 +18,7 @@ from headgate.decision_log.rule_contents import PART, Content, joined, load_cont
 from headgate.decision_log.schema import DecisionRecord, Entry, Event, NodeRun, decision_id
 from headgate.decision_log.search import LogSearch
 from headgate.decision_log.segments import ReadStats, read_segments
-from headgate.rules.directory import compile_source
-from headgate.rules.model import Version
+from headgate.rules.compiling import compile_source
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
@@ -147,10 +146,10 @@ class LogView:
         if content is None:
             return None
         files, merge_domains = content
-        source = RulesSource(tuple([SourceFile(name, data, name) for name, data in files]), digest)
+        source = RulesSource(tuple([SourceFile(name, data, name) for name, data in files]))
         pace = Pace(SystemClock(), polite=False)
         try:
-            return compile_source(source, Version(0, digest), pace, merge_domains=merge_domains)
+            return compile_source(source, pace, merge_domains=merge_domains)
         except RulesError:
             return None  # of a version that accepted more, or less
 

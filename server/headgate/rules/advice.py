@@ -10,7 +10,7 @@ from typing import Final
 
 from headgate.rules.fields import shown
 from headgate.rules.problems import Problem
-from headgate.rules.ruleset import RuleInfo, RuleSet
+from headgate.rules.ruleset import Domain, RuleInfo, RuleSet
 from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard, rule_name
 
 _EXPRESSION: Final = re.compile(r"^\^|\$$|\\[dws.]|\[[^]]+\][*+]")
@@ -21,11 +21,11 @@ def advise(rules: RuleSet) -> list[Problem]:
     """Advice about a rule set, in the order of files and lines."""
     found: list[Problem] = []
     for domain in rules.domains.values():
-        found += [_at(rules.place(place), reason) for place, reason in _unmatched(rules, domain.level)]
-        found += [_at(rules.place(place), reason) for place, reason in _expressions(rules, domain.level)]
-        if next(rules.limits_of(domain.name), None) is None:
+        found += [_at(domain.place(place), reason) for place, reason in _unmatched(domain, domain.level)]
+        found += [_at(domain.place(place), reason) for place, reason in _expressions(domain.level)]
+        if next(domain.limits(), None) is None:
             reason = f"warning: domain {shown(domain.name)} has no limit: nothing is denied by it"
-            found.append(Problem(rules.file_of(domain.name), 1, reason))
+            found.append(Problem(domain.file, 1, reason))
     found += _unknown_names(list(rules.rules()))
     return sorted(found)
 
@@ -35,23 +35,23 @@ def _at(place: str, reason: str) -> Problem:
     return Problem(file, int(line), reason)
 
 
-def _unmatched(rules: RuleSet, level: Level) -> Iterator[tuple[int, str]]:
+def _unmatched(domain: Domain, level: Level) -> Iterator[tuple[int, str]]:
     """Rules that nothing can match; what is below one is not named as well."""
     for slot in level.values():
-        matched = [rules.nodes[number] for number in set(slot.values.values())]
+        matched = list({id(node): node for node in slot.values.values()}.values())
         for name, place, node, first in _behind_others(slot):
             if first is None:
                 matched.append(node)
             else:
                 covering = shown(rule_name(slot.key, first.pattern))
-                at = rules.place(first.place)
+                at = domain.place(first.place)
                 yield (
                     place,
                     f"warning: {shown(name)} can never match: {covering} at {at} matches first whatever it would",
                 )
         for node in matched:
             if node.children is not None:
-                yield from _unmatched(rules, node.children)
+                yield from _unmatched(domain, node.children)
 
 
 def _behind_others(slot: KeySlot) -> Iterator[tuple[str, int, RuleNode, Wildcard | None]]:
@@ -71,27 +71,19 @@ def _behind_others(slot: KeySlot) -> Iterator[tuple[str, int, RuleNode, Wildcard
         yield slot.key, slot.any_place, slot.any_node, first
 
 
-def _expressions(rules: RuleSet, level: Level) -> Iterator[tuple[int, str]]:
+def _expressions(level: Level) -> Iterator[tuple[int, str]]:
     """Values that look like regular expressions, which are none here."""
     for slot in level.values():
-        wildcards = () if slot.wildcards is None else slot.wildcards.ordered
-        for value, place in [
-            *((value, slot.place_of(value)) for value in slot.values if _EXPRESSION.search(value)),
-            *((wildcard.pattern, wildcard.place) for wildcard in wildcards if _EXPRESSION.search(wildcard.pattern)),
-        ]:
-            name = shown(rule_name(slot.key, value))
-            yield place, f"warning: {name} looks like a regular expression, and is none: only `*` stands for anything"
-        for node in _nodes_of(rules, slot):
+        for value, _, place, _ in slot.rules():
+            if _EXPRESSION.search(value):
+                name = shown(rule_name(slot.key, value))
+                yield (
+                    place,
+                    f"warning: {name} looks like a regular expression, and is none: only `*` stands for anything",
+                )
+        for node in slot.distinct():
             if node.children is not None:
-                yield from _expressions(rules, node.children)
-
-
-def _nodes_of(rules: RuleSet, slot: KeySlot) -> Iterator[RuleNode]:
-    """All nodes of a key, each once."""
-    yield from (rules.nodes[number] for number in set(slot.values.values()))
-    yield from (wildcard.node for wildcard in (slot.wildcards.ordered if slot.wildcards is not None else ()))
-    if slot.any_node is not None:
-        yield slot.any_node
+                yield from _expressions(node.children)
 
 
 def _unknown_names(infos: list[RuleInfo]) -> Iterator[Problem]:

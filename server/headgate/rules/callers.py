@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from headgate.limiter.rule_name import Steps
 from headgate.rules.overlaps import overlaps
-from headgate.rules.ruleset import RuleSet
+from headgate.rules.ruleset import RuleSet, node_below
 from headgate.rules.tree import KeySlot, Level, RuleNode, Wildcard
 from headgate.rules.wildcards import STAR
 
@@ -36,19 +36,18 @@ class Caller(NamedTuple):
 class _Side(NamedTuple):
     """One of the two sets, and the level of it at which a descriptor has arrived; None if no rule led there."""
 
-    rules: RuleSet
     level: Level | None
 
     def slot(self, key: str) -> KeySlot | None:
         return None if self.level is None else self.level.get(key)
 
     def below(self, node: RuleNode | None) -> "_Side":
-        return _Side(self.rules, None if node is None else node.children)
+        return _Side(None if node is None else node.children)
 
 
 def callers_of(old: RuleSet, new: RuleSet, domain: str) -> Iterator[Caller]:
     """All callers of a domain that meet a limit in either set, in the order in which rules are tried."""
-    sides = [_Side(rules, found.level if (found := rules.domain(domain)) else None) for rules in (old, new)]
+    sides = [_Side(found.level if (found := rules.domain(domain)) else None) for rules in (old, new)]
     yield from _below(sides, Caller((), ()))
 
 
@@ -56,7 +55,7 @@ def _below(sides: Sequence[_Side], parent: Caller) -> Iterator[Caller]:
     for key in dict.fromkeys(key for side in sides for key in side.level or ()):
         for name, value in _values_apart(*(side.slot(key) for side in sides)):
             caller = Caller((*parent.steps, (key, name)), (*parent.entries, (key, value)))
-            nodes = [side.rules.node_below(side.level, key, value) for side in sides]
+            nodes = [node_below(side.level, key, value) for side in sides]
             if any(node is not None and node.limit is not None for node in nodes):
                 yield caller
             yield from _below([side.below(node) for side, node in zip(sides, nodes, strict=True)], caller)
@@ -65,15 +64,19 @@ def _below(sides: Sequence[_Side], parent: Caller) -> Iterator[Caller]:
 def _values_apart(old: KeySlot | None, new: KeySlot | None) -> Iterator[tuple[str, str]]:
     """Values of a key that two sets tell apart: each as a rule would name it, and one that it stands for."""
     slots = [slot for slot in (old, new) if slot is not None]
-    for value in dict.fromkeys(value for slot in slots for value in slot.values):
+    for value in dict.fromkeys(value for slot in slots for value in _in_file_order(slot)):
         yield value, value
     seen: set[tuple[Wildcard | None, ...]] = set()
     for pattern in _patterns_apart(old, new):
         value = pattern.replace(STAR, NO_RULES_CHARACTER)
         choice = tuple(_first_wildcard(slot, value) for slot in (old, new))
-        if choice not in seen and not any(value in slot.values for slot in slots):
+        if choice not in seen and all(slot.values.get(value) is None for slot in slots):
             seen.add(choice)
             yield ("" if choice == (None, None) else pattern), value
+
+
+def _in_file_order(slot: KeySlot) -> list[str]:
+    return [value for value, _, _ in sorted(slot.values.noted(), key=lambda item: item[2])]
 
 
 def _patterns_apart(old: KeySlot | None, new: KeySlot | None) -> Iterator[str]:

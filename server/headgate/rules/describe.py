@@ -47,7 +47,7 @@ def _chosen(rules: RuleSet, domain: str | None) -> Iterator[RuleInfo]:
         return rules.rules()
     if not rules.has_domain(domain):
         raise BadRequest(f"there is no domain {domain!r}")
-    return rules.rules_of(domain)
+    return rules.domains[domain].infos()
 
 
 def _limit(text: str | None) -> int:

@@ -9,11 +9,12 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from headgate.clock import Clock
-from headgate.rules.directory import Signature, read_directory, signature
+from headgate.rules.directory import DirectoryReader, Signature, signature
 from headgate.rules.feed import Feed, FeedKind, Taker
 from headgate.rules.problems import RulesError
 from headgate.rules.source import RulesSource
@@ -24,7 +25,13 @@ second was nearly half of what an idle node cost.
 """
 
 SETTLE_S = 0.1
-"""Seconds that a changed directory must stay unchanged before it is read: a file that is being written does not."""
+"""Seconds that a changed directory should stay unchanged before it is read: a file that is being written does not."""
+
+SETTLE_MOST_S = 0.15
+"""Seconds after which it is read although it goes on changing: what is written often must come into force too."""
+
+GROWING_MOST_S = 5.0
+"""Seconds that it is waited for as long as all that happens to it is that files grow: somebody writes a large one."""
 
 _SETTLE_POLL_S = 0.05
 
@@ -39,19 +46,30 @@ def pause(stop: threading.Event, seconds: float) -> bool:
     return stop.wait(seconds)
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The directory at one moment, when it was different from before."""
+
+    state: Signature | None
+    settled: bool
+    """False: it was still changing."""
+    source: RulesSource | RulesError
+
+
 class DirectoryFeed(Feed):
     """Rules from the files of a directory."""
 
     kind: FeedKind = "directory"
 
-    def __init__(self, directory: Path | str, *, clock: Clock, merge_domains: bool = False, layer: str = "") -> None:
+    def __init__(self, directory: Path | str, *, clock: Clock, layer: str = "") -> None:
         """`layer` begins the names of files that are no rules, but an overlay."""
         super().__init__(clock.now_ms() / 1000)
-        self._layer = layer
         self._directory = Path(directory)
         self._clock = clock
-        self._merge_domains = merge_domains
+        self._reader = DirectoryReader(self._directory, layer)
         self._seen: Signature | _Unseen | None = "unseen"
+        self._handed: RulesSource | None = None
+        """The last source that was handed over, unless something else was said since."""
         self._retry_at: float | None = None
 
     def describe(self) -> Mapping[str, Any]:
@@ -59,7 +77,9 @@ class DirectoryFeed(Feed):
 
     def first(self) -> RulesSource:
         self._seen = signature(self._directory)
-        return self._read()
+        self._handed = self._reader.read()
+        self._note_unread(self._handed)
+        return self._handed
 
     async def watch(self, taker: Taker) -> None:
         # One of its own: the thread of an earlier watch may not have seen yet that it is over.
@@ -74,53 +94,73 @@ class DirectoryFeed(Feed):
 
     async def _follow(self, executor: ThreadPoolExecutor, stop: threading.Event, taker: Taker) -> None:
         """Wait for a change, and hand over what it comes to."""
-        loop = asyncio.get_running_loop()
-        state = await loop.run_in_executor(executor, self._await_change, stop)
-        state = await self._settled(executor, state)
-        if state == self._seen and not self._retry_due():
+        look = await asyncio.get_running_loop().run_in_executor(executor, self._await_change, stop)
+        if look is None:
             return
-        try:
-            source = await loop.run_in_executor(executor, self._read_settled, state)
-        except RulesError as error:
-            self._seen = state
-            self._retry_at = self._clock.monotonic() + RETRY_S if error.transient else None
-            taker.cannot_read(error)
-            return
-        if source is None:
-            return  # it changed while it was read: look again
-        await taker.take(source)
-        self._seen, self._retry_at = state, None
+        source = look.source
+        if isinstance(source, RulesError):
+            self._handed = None
+            self._retry_at = self._clock.monotonic() + RETRY_S if source.transient else None
+            taker.cannot_read(source)
+        else:
+            if source != self._handed or self._seen not in ("unseen", look.state):
+                await taker.take(source)
+            self._handed = source
+            self._note_unread(source)
+        # While it is still changing, it may look the same after the next change: it is read once more.
+        self._seen = look.state if look.settled else "unseen"
 
-    def _await_change(self, stop: threading.Event) -> Signature | None:
-        """Watch, in the thread, until the directory's state changes, a retry is due, or `stop` is set.
+    def _note_unread(self, source: RulesSource) -> None:
+        """The look was complete if every file could be read; else there is another soon."""
+        if any(file.problem is not None for file in source.files):
+            self._retry_at = self._clock.monotonic() + RETRY_S
+        else:
+            self._retry_at = None
+            self.looked_at = self._clock.now_ms() / 1000
+
+    # In the thread
+
+    def _await_change(self, stop: threading.Event) -> _Look | None:
+        """Watch, in the thread, until the directory's state changes, a retry is due, or `stop` is set (None).
 
         There and not on the loop, which would be woken twice for each look: most of what an idle node cost.
         """
-        while not pause(stop, POLL_S):
+        while not pause(stop, POLL_S if self._seen != "unseen" else SETTLE_S):
             state = signature(self._directory)
-            self.looked_at = self._clock.now_ms() / 1000
-            if state != self._seen or self._retry_due():
-                return state
-        return None  # stopped
+            if self._is_new(state):
+                state, settled = self._settle(state, stop)
+                if self._is_new(state):
+                    return _Look(state, settled, self._read())
+            elif self._handed is not None and self._retry_at is None:
+                self.looked_at = self._clock.now_ms() / 1000
+        return None
 
-    def _retry_due(self) -> bool:
-        return self._retry_at is not None and self._clock.monotonic() >= self._retry_at
+    def _is_new(self, state: Signature | None) -> bool:
+        return state != self._seen or (self._retry_at is not None and self._clock.monotonic() >= self._retry_at)
 
-    async def _settled(self, executor: ThreadPoolExecutor, state: Signature | None) -> Signature | None:
-        """The directory's state once it has not changed for a moment."""
-        loop = asyncio.get_running_loop()
-        since = self._clock.monotonic()
-        while self._clock.monotonic() - since < SETTLE_S:
-            await asyncio.sleep(_SETTLE_POLL_S)
-            now = await loop.run_in_executor(executor, signature, self._directory)
-            if now != state:
-                state, since = now, self._clock.monotonic()
-        return state
+    def _settle(self, state: Signature | None, stop: threading.Event) -> tuple[Signature | None, bool]:
+        """Wait until the directory has not changed for a moment, or for long enough; its state, and if it settled."""
+        begun = since = self._clock.monotonic()
+        growing = True
+        while (now := self._clock.monotonic()) - since < SETTLE_S:
+            if now - begun >= (GROWING_MOST_S if growing else SETTLE_MOST_S) or pause(stop, _SETTLE_POLL_S):
+                return state, False
+            new = signature(self._directory)
+            if new != state:
+                growing = growing and _only_grew(state, new)
+                state, since = new, self._clock.monotonic()
+        return state, True
 
-    def _read_settled(self, state: Signature | None) -> RulesSource | None:
-        """Read in the thread, all of one state of the directory; None if everything just changed."""
-        source = self._read()
-        return source if signature(self._directory) == state else None
+    def _read(self) -> RulesSource | RulesError:
+        try:
+            return self._reader.read()
+        except RulesError as error:
+            return error
 
-    def _read(self) -> RulesSource:
-        return read_directory(self._directory, merge_domains=self._merge_domains, layer=self._layer)
+
+def _only_grew(before: Signature | None, after: Signature | None) -> bool:
+    """Say if nothing happened from one state to the other but that files got longer."""
+    if before is None or after is None or len(before) != len(after):
+        return False
+    pairs = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
+    return all(old[:3] == new[:3] and 0 <= old[3] < new[3] for old, new in pairs)

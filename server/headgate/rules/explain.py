@@ -7,7 +7,7 @@ from typing import Final
 
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.rules.model import Match
-from headgate.rules.ruleset import RuleSet
+from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.tree import KeySlot, Level, RuleNode
 from headgate.spelling import did_you_mean
 
@@ -46,7 +46,7 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
     level: Level | None = rules.domains[domain].level
     node: RuleNode | None = None
     for number, (key, value) in enumerate(entries, 1):
-        node, why = _step(rules, level, key, value)
+        node, why = _step(rules.domains[domain], level, key, value)
         lines.append(f"{number}. {key}={value}: {why}")
         if node is None:
             break
@@ -54,7 +54,7 @@ def explain(rules: RuleSet, domain: str, entries: Sequence[tuple[str, str]]) -> 
     match = rules.match(domain, entries)
     lines.append(_outcome(match, node))
     if match is not None and node is not None:
-        lines += [f"   {name} from {origin}" for name, origin in rules.origins.get(node.number, {}).items()]
+        lines += [f"   {name} from {origin}" for name, origin in node.origins.items()]
         return MatchExplanation(match, tuple(lines))
     order = _order_of_rules(rules, domain, entries)
     hint = [f"in another order a rule applies to it: {order}"] if order else []
@@ -69,28 +69,28 @@ def _order_of_rules(rules: RuleSet, domain: str, entries: Sequence[tuple[str, st
     return ",".join([f"{key}={value}" for key, value in next(matched, ())])
 
 
-def _step(rules: RuleSet, level: Level | None, key: str, value: str) -> _Step:
+def _step(domain: Domain, level: Level | None, key: str, value: str) -> _Step:
     if level is None:
         return (None, "the rule before this entry has no children, and a limit applies only to the last entry")
     slot = level.get(key)
     if slot is None:
         there_is = f"(there is: {', '.join(sorted(level)[:SHOWN])})"
         return (None, f"no rule with key `{key}` on this level {there_is}{did_you_mean(key, level)}")
-    return _step_in(rules, slot, value)
+    return _step_in(domain, slot, value)
 
 
-def _step_in(rules: RuleSet, slot: KeySlot, value: str) -> _Step:
-    if (number := slot.values.get(value)) is not None:
-        return (rules.nodes[number], f"exact value{_at(rules.place(slot.place_of(value)))}")
-    tried = [f"not among {len(slot.values)} exact values"] if slot.values else []
+def _step_in(domain: Domain, slot: KeySlot, value: str) -> _Step:
+    if (node := slot.values.get(value)) is not None:
+        return (node, f"exact value{_at(domain.place(slot.values.note_of(value)))}")
+    tried = [f"not among {len(slot.values)} exact values"] if len(slot.values) else []
     if slot.wildcards is not None:
         if (wildcard := slot.wildcards.find(value)) is not None:
             counter = "one counter for all values" if wildcard.shared else "each value has its own counter"
-            why = f"first wildcard that matches, `{wildcard.pattern}`{_at(rules.place(wildcard.place))}; {counter}"
+            why = f"first wildcard that matches, `{wildcard.pattern}`{_at(domain.place(wildcard.place))}; {counter}"
             return (wildcard.node, "; ".join([why, *tried]))
         tried.append(f"none of {len(slot.wildcards.ordered)} wildcards matches")
     if slot.any_node is not None:
-        why = f"key without a value{_at(rules.place(slot.any_place))}; each value has its own counter"
+        why = f"key without a value{_at(domain.place(slot.any_place))}; each value has its own counter"
         return (slot.any_node, "; ".join([why, *tried]))
     return (None, "; ".join([*tried, "no rule for the key without a value"]))
 

@@ -1,7 +1,8 @@
-"""Feeds: where rules come from. A feed knows how to get the text of rules; what is in force is the store's (store.py).
+"""Feeds: where rules come from. A feed knows how to get rules; what is in force is the store's (store.py).
 
-A feed hands over everything that it has, whole, as the same text that files are, and hears what became of it. It
-follows its place until it is cancelled, and survives whatever happens there.
+A feed hands over everything that it has, whole, as the same text that files are; or, where it knows them, the changes
+of single rules since the version that is in force. It hears what became of it. It follows its place until it is
+cancelled, and survives whatever happens there.
 """
 
 from abc import ABC, abstractmethod
@@ -9,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from headgate.rules.changes import Change
 from headgate.rules.model import Version
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.source import RulesSource, SourceFile
 
-FeedKind = Literal["directory", "xds"]
+FeedKind = Literal["directory", "xds", "plane"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,29 @@ class Outcome:
     refused: tuple[RefusedDomain, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class ChangesOf:
+    """Changes of the set of one version, made all or none, and the version that they lead to."""
+
+    before: str
+    """Digest of the set that they are changes of."""
+    after: str
+    changes: tuple[Change, ...]
+
+
 class Taker(Protocol):
     """The side of the rule store that a feed sees."""
 
     async def take(self, source: RulesSource) -> Outcome:
         """Check a complete set aside, and bring into force what is good of it."""
+
+    async def change(self, changes: ChangesOf) -> Outcome:
+        """Make changes aside, and bring the set that they lead to into force.
+
+        Raises `OtherVersion`, and then nothing changed, where they are changes of another set than the one in force, or
+        lead to another version than they say: the feed then hands over everything. Raises `RulesError` for changes
+        that no set takes.
+        """
 
     def cannot_read(self, error: RulesError) -> None:
         """Note that the feed can't get at its rules: those in force serve on, and operators see why they are old."""

@@ -93,7 +93,7 @@ class _RuleFinder:
     def __init__(self, rules: RuleSet) -> None:
         self.rules = rules
         self.domains = {domain.head: domain for domain in rules.domains.values()}
-        self._digests: dict[int, dict[bytes, int]] = {}
+        self._digests: dict[int, dict[bytes, RuleNode]] = {}
         self._wildcards: dict[int, dict[bytes, RuleNode]] = {}
         """Nodes of slots' long values by their digests, and of their wildcards by their heads; slots by identity."""
 
@@ -124,22 +124,20 @@ class _RuleFinder:
         return self._wildcards_of(slot).get(head), 4 if kind == _WILDCARD else 3
 
     def _exact(self, slot: KeySlot, part: bytes) -> RuleNode | None:
-        number = self._digests_of(slot).get(part) if part.startswith(_DIGEST) else slot.values.get(_text(part))
-        return None if number is None else self.rules.nodes[number]
+        return self._digests_of(slot).get(part) if part.startswith(_DIGEST) else slot.values.get(_text(part))
 
-    def _digests_of(self, slot: KeySlot) -> dict[bytes, int]:
+    def _digests_of(self, slot: KeySlot) -> dict[bytes, RuleNode]:
         found = self._digests.get(id(slot))
         if found is None:
             # In characters: no value that is longer in bytes is as short as a quarter of that.
-            long = [(value, number) for value, number in slot.values.items() if len(value) > MAX_PART_BYTES // 4]
-            found = self._digests[id(slot)] = {encode_part(value): number for value, number in long}
+            long = [(value, node) for value, node in slot.values.items() if len(value) > MAX_PART_BYTES // 4]
+            found = self._digests[id(slot)] = {encode_part(value): node for value, node in long}
         return found
 
     def _wildcards_of(self, slot: KeySlot) -> dict[bytes, RuleNode]:
         found = self._wildcards.get(id(slot))
         if found is None:
-            ordered = slot.wildcards.ordered if slot.wildcards is not None else ()
-            found = self._wildcards[id(slot)] = {wildcard.head: wildcard.node for wildcard in ordered}
+            found = self._wildcards[id(slot)] = {wildcard.head: wildcard.node for wildcard in slot.ordered}
         return found
 
 

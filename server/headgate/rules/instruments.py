@@ -58,6 +58,11 @@ def register(metrics: Metrics, store: RuleStore) -> None:
         "When the feed of the rules last knew that it has nothing newer, in unix time.",
         lambda: store.feed.looked_at,
     )
+    metrics.gauge(
+        "headgate_rules_loading",
+        "1 while newer rules are being checked and compiled: a large set takes its time, and no look is due meanwhile.",
+        lambda: int(store.loading),
+    )
     metrics.counter("headgate_rules_reloads", "Rule sets that came into force.", lambda: store.status.accepted)
     metrics.counter(
         "headgate_rules_reload_failures", "Changes of the rules that were refused.", lambda: store.status.rejected

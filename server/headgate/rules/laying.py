@@ -1,4 +1,4 @@
-"""Laying an overlay over the rules of a set, after they are read and before they are in force.
+"""Laying an overlay over the rules of a domain, after they are read and before they are in force.
 
 The tree is copied with other limits where entries name rules. Such a limit is built anew from the fields of its rule
 and those laid over them, by the checks that all limits pass. Where they make no sense together the rule stays as it is,
@@ -7,7 +7,8 @@ and the clash is named with both places.
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -18,8 +19,9 @@ from headgate.rules.fields import shown
 from headgate.rules.limits import MODES, RateLimitBlock, build_limit
 from headgate.rules.overlay import ANYTHING, EntryChoice, OverlayEntry, OverlayReport, over
 from headgate.rules.problems import Problem
-from headgate.rules.ruleset import rules_of_slot
-from headgate.rules.tree import KeySlot, Level, NodeTable, RuleNode, Wildcard, rule_name
+from headgate.rules.ruleset import Domain
+from headgate.rules.text_map import text_map
+from headgate.rules.tree import KeySlot, Leaves, Level, RuleNode, Wildcard, rule_name
 from headgate.rules.wildcards import WildcardIndex
 
 MAX_CLASHES: Final = 1_000
@@ -41,75 +43,90 @@ Levels = Mapping[str, Level]
 
 
 class Laid(NamedTuple):
-    """A set of rules with its overlay over it."""
+    """The rules of a domain with the overlay over them."""
 
-    table: NodeTable
-    levels: Levels
-    report: OverlayReport
+    level: Level
+    clashes: tuple[Problem, ...]
+    met: frozenset[tuple[str, int]]
+    """Entries that name a limit, by file and line."""
 
 
 def lay(
     entries: Sequence[OverlayEntry],
-    table: NodeTable,
-    levels: Levels,
+    leaves: Leaves,
+    domain: str,
+    level: Level,
     *,
     defaults: Defaults,
     where: Callable[[int], str],
     tick: Callable[[], None],
 ) -> Laid:
-    """Lay the entries over all rules; `where` says the place of a rule as `file:line`, `tick` hears of every rule."""
+    """Lay the entries over all rules of a domain; `leaves` has their fields, `where` says the place of a rule as
+    `file:line`, `tick` hears of every rule."""
+    laying = _Laying(leaves, defaults, where, tick, domain)
+    laid = laying.level(level, [entry for entry in entries if entry.domain.matches(domain)], ())
+    return Laid(laid, tuple(sorted(laying.clashes)), frozenset((entry.file, entry.line) for entry in laying.met))
+
+
+def report(entries: Sequence[OverlayEntry], domains: Iterable[Domain]) -> OverlayReport:
+    """Sum up what came of an overlay in all domains of a set."""
     if not entries:
-        return Laid(table, levels, OverlayReport())
-    laying = _Laying(table, defaults, where, tick)
-    laid = {name: laying.domain(name, level, entries) for name, level in levels.items()}
-    unmatched = [entry for entry in entries if entry not in laying.met]
-    reasons = [_unmatched(entry, table, levels) for entry in unmatched[:MAX_EXPLAINED]]
+        return OverlayReport()
+    held = list(domains)
+    met = frozenset().union(*(domain.under.met for domain in held))
+    unmatched = [entry for entry in entries if (entry.file, entry.line) not in met]
+    levels = {domain.name: domain.level for domain in held}
+    reasons = [_unmatched(entry, levels) for entry in unmatched[:MAX_EXPLAINED]]
     reasons += ["no rule that it names has a limit"] * (len(unmatched) - len(reasons))
     named_nothing = [Problem(entry.file, entry.line, why) for entry, why in zip(unmatched, reasons, strict=True)]
-    return Laid(laying.table, laid, OverlayReport(len(entries), tuple(sorted(laying.clashes)), tuple(named_nothing)))
+    clashes = sorted(problem for domain in held for problem in domain.under.clashes)
+    return OverlayReport(len(entries), tuple(clashes[:MAX_CLASHES]), tuple(named_nothing))
 
 
 class _Laying:
-    """Copies the trees of a set's domains into one new table."""
+    """Copies the tree of a domain, as far as entries name its rules."""
 
     def __init__(
-        self, old: NodeTable, defaults: Defaults, where: Callable[[int], str], tick: Callable[[], None]
+        self,
+        leaves: Leaves,
+        defaults: Defaults,
+        where: Callable[[int], str],
+        tick: Callable[[], None],
+        domain: str,
     ) -> None:
-        self._old = old
+        self._drafts = leaves.drafts
         self._defaults = defaults
         self._where = where
         self._tick = tick
-        self._domain = ""
-        self.table = NodeTable()
+        self._domain = domain
+        self._leaves = Leaves()
         self.clashes: list[Problem] = []
         self.met: set[OverlayEntry] = set()
         """Entries that name a limit."""
 
-    def domain(self, name: str, level: Level, entries: Sequence[OverlayEntry]) -> Level:
-        self._domain = name
-        return self._level(level, [entry for entry in entries if entry.domain.matches(name)], ())
-
-    def _level(self, level: Level, live: Sequence[OverlayEntry], above: Steps) -> Level:
+    def level(self, level: Level, live: Sequence[OverlayEntry], above: Steps) -> Level:
         """Copy a level; `live` are the entries whose paths lead here."""
+        if not live:
+            return level
         depth = len(above)
         by_key = EntryChoice(live, lambda entry: entry.key_at(depth))
         return {key: self._slot(slot, by_key.of(key), above) for key, slot in level.items()}
 
     def _slot(self, slot: KeySlot, live: Sequence[OverlayEntry], above: Steps) -> KeySlot:
+        if not live:
+            return slot
         depth = len(above)
         by_value = EntryChoice(live, lambda entry: entry.value_at(depth))
-        copy = KeySlot(slot.key)
-        copy.places = slot.places
-        nodes = self._old.nodes
-        for (value, number), place in zip(slot.values.items(), slot.places, strict=True):
-            copy.values[value] = self._node(nodes[number], by_value, (*above, (slot.key, value)), place).number
-        if slot.wildcards is not None:
-            ordered = [self._wildcard(slot.key, old, by_value, above) for old in slot.wildcards.ordered]
-            copy.wildcards = WildcardIndex(ordered)
-        if slot.any_node is not None:
-            copy.any_node = self._node(slot.any_node, by_value, (*above, (slot.key, "")), slot.any_place)
-            copy.any_place = slot.any_place
-        return copy
+        values, places = {}, array("Q")
+        for value, node, place in slot.values.noted():
+            values[value] = self._node(node, by_value, (*above, (slot.key, value)), place)
+            places.append(place)
+        wildcards = [self._wildcard(slot.key, old, by_value, above) for old in slot.ordered]
+        index = WildcardIndex(wildcards) if wildcards else None
+        any_node = slot.any_node
+        if any_node is not None:
+            any_node = self._node(any_node, by_value, (*above, (slot.key, "")), slot.any_place)
+        return KeySlot(slot.key, text_map(values, places), index, any_node, slot.any_place)
 
     def _wildcard(self, key: str, old: Wildcard, by_value: EntryChoice, above: Steps) -> Wildcard:
         node = self._node(old.node, by_value, (*above, (key, old.pattern)), old.place)
@@ -118,30 +135,33 @@ class _Laying:
     def _node(self, old: RuleNode, by_value: EntryChoice, steps: Steps, place: int) -> RuleNode:
         self._tick()
         live = by_value.of(steps[-1][1])
-        # Children first: a node's number is higher than those of its children.
-        children = None if old.children is None else self._level(old.children, live, steps)
+        children = None if old.children is None else self.level(old.children, live, steps)
         leaf = self._leaf(old, over(live, len(steps)), steps, place)
-        return leaf if children is None else self.table.with_children(leaf, children)
+        if children is None:
+            return leaf
+        return RuleNode(leaf.limit, children, is_rule=old.is_rule, origins=leaf.origins)
 
     def _leaf(self, old: RuleNode, named_by: tuple[OverlayEntry, ...], steps: Steps, place: int) -> RuleNode:
         """Return the leaf of a rule; rules that had one leaf and are named by the same entries have one again."""
         limit = old.limit
         if limit is None or limit.unlimited:
             named_by = ()  # there is no limit to keep
-        name = (old.number, named_by)
-        if (known := self.table.leaves.get(name)) is not None:
+        if not named_by and old.children is None:
+            return old
+        name = (old, named_by)
+        if (known := self._leaves.find(name)) is not None:
             return known
-        origins = self._old.origins.get(old.number, {})
+        origins = old.origins
         if named_by:
             self.met.update(named_by)
             limit, origins = self._laid(old, named_by, steps, place) or (limit, origins)
-        return self.table.leaf(name, limit, origins)
+        return self._leaves.make(name, limit, origins)
 
     def _laid(
         self, old: RuleNode, entries: tuple[OverlayEntry, ...], steps: Steps, place: int
     ) -> tuple[Limit, Mapping[str, str]] | None:
         """Build the limit of a rule with these entries over it, and where its fields come from; None: they clash."""
-        draft = self._old.drafts[old.number]
+        draft = self._drafts[old]
         fields = {name: event for entry in entries for name, event in entry.fields.items()}
         flags = {MODES[name]: value for entry in entries for name, value in entry.flags.items()}
         block = RateLimitBlock(draft.block.line, {**draft.block.scalars, **fields}, draft.block.replaces)
@@ -167,13 +187,13 @@ class _Laying:
 # Entries that name nothing
 
 
-def _unmatched(entry: OverlayEntry, table: NodeTable, levels: Levels) -> str:
+def _unmatched(entry: OverlayEntry, levels: Levels) -> str:
     """Return the reason why an entry names no limit, with a name like the one that was meant."""
     named = [level for name, level in levels.items() if entry.domain.matches(name)]
     if not named:
         return f"no domain matches `{entry.domain.text}`{_suggest(entry.domain.text, levels)}"
     for step in entry.path:
-        rules = [rule for level in named for rule in _rules_on(table, level)]
+        rules = [rule for level in named for rule in _rules_on(level)]
         below = [node for key, value, node in rules if step.key.matches(key) and step.value.matches(value)]
         if not below:
             names = (key if step.value is ANYTHING else rule_name(key, value) for key, value, _ in rules)
@@ -182,9 +202,9 @@ def _unmatched(entry: OverlayEntry, table: NodeTable, levels: Levels) -> str:
     return "no rule that it names has a limit"
 
 
-def _rules_on(table: NodeTable, level: Level) -> Iterator[tuple[str, str, RuleNode]]:
+def _rules_on(level: Level) -> Iterator[tuple[str, str, RuleNode]]:
     for slot in level.values():
-        for value, node, _ in rules_of_slot(table.nodes, slot):
+        for value, node, _, _ in slot.rules():
             yield slot.key, value, node
 
 

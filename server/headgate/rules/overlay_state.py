@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from headgate.rules.compiling import Compiled
 from headgate.rules.directory_feed import DirectoryFeed
-from headgate.rules.feed import Outcome
+from headgate.rules.feed import ChangesOf, Outcome
 from headgate.rules.model import Version
 from headgate.rules.overlay_reader import read_overlay
-from headgate.rules.problems import Problem, RulesError
-from headgate.rules.ruleset import RuleSet
+from headgate.rules.problems import OtherVersion, Problem, RulesError
 from headgate.rules.source import RulesSource, SourceFile
 
 Files = tuple[SourceFile, ...]
@@ -31,11 +31,10 @@ class RefusedOverlay:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A set of rules under one overlay."""
+    """The outcome of a set's files under one overlay."""
 
     overlay: Files
-    source: RulesSource
-    rules: RuleSet
+    compiled: Compiled
 
 
 @dataclass(slots=True)
@@ -62,11 +61,13 @@ class OverlayState:
 
 def choose(tried: Sequence[Tried]) -> Tried:
     """Choose the newest overlay that makes sense with all rules; where none does, the newest: no other is better."""
-    return next((item for item in tried if not item.rules.overlay.clashes), tried[0])
+    return next((item for item in tried if not item.compiled.overlay.clashes), tried[0])
 
 
 def check_overlay(files: Files) -> None:
     """Raise `RulesError` with every problem that an overlay has by itself."""
+    if unread := [file.problem for file in files if file.problem is not None]:
+        raise RulesError(unread, transient=True)
     _, problems = read_overlay(files)
     if problems:
         raise RulesError(problems)
@@ -91,6 +92,10 @@ class OverlayTaker:
     async def take(self, source: RulesSource) -> Outcome:
         """Hand over an overlay."""
         return Outcome(await self._store.take_overlay(source.files))
+
+    async def change(self, changes: ChangesOf) -> Outcome:
+        """An overlay changes as a whole."""
+        raise OtherVersion("an overlay changes as a whole")
 
     def cannot_read(self, error: RulesError) -> None:
         """Note that the overlay can't be read: the last good one serves on."""

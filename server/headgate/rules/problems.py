@@ -1,6 +1,6 @@
 """Problems of a rule set, each with its file, line and reason."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headgate.errors import ConfigError
@@ -21,10 +21,8 @@ class Problem:
 class RulesError(ConfigError):
     """Rules that can't be used; carries every problem of every file, and prints one per line."""
 
-    def __init__(self, problems: Iterable[Problem], *, domains: Sequence[str] = (), transient: bool = False) -> None:
+    def __init__(self, problems: Iterable[Problem], *, transient: bool = False) -> None:
         self.problems: tuple[Problem, ...] = tuple(problems)
-        self.domains = tuple(domains)
-        """Domain of each file of the set, in their order, empty where a file does not say it."""
         self.transient = transient
         """True if it may pass without a visible change: a file system that fails, not a file that is wrong."""
         super().__init__("\n".join(map(str, self.problems)))
@@ -38,5 +36,5 @@ class NoSnapshot(SnapshotError):
     """No snapshot exists."""
 
 
-class OtherSnapshot(SnapshotError):
-    """The snapshot holds other rules than those that were asked for."""
+class OtherVersion(ConfigError):
+    """Changes that are not of the rules in force, or lead to other rules than they say; nothing of them was made."""

@@ -23,9 +23,9 @@ def full_key(domain: str, steps: Steps) -> str:
 
 
 def _lines(rules: RuleSet) -> Iterator[str]:
-    for domain in rules.domains:
-        for steps, limit in rules.limits_of(domain):
-            name, shadow = full_key(domain, steps), str(limit.shadow).lower()
+    for domain in rules.domains.values():
+        for steps, limit in domain.limits():
+            name, shadow = full_key(domain.name, steps), str(limit.shadow).lower()
             if limit.unlimited:
                 yield f"{name}: unlimited, shadow_mode: {shadow}\n"
             else:

@@ -28,7 +28,7 @@ from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.tree import LevelBuilder, NodeTable, RuleNode, pack_place, rule_name, unpack_place
+from headgate.rules.tree import Leaves, LevelBuilder, RuleNode, pack_place, rule_name, unpack_place
 from headgate.rules.wildcards import is_pattern
 from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, is_null, line_of
 
@@ -87,16 +87,18 @@ def read_file(
     path: str,
     data: bytes,
     *,
-    index: int,
-    table: NodeTable,
+    number: int,
+    leaves: Leaves,
     pace: Pace,
     defaults: Defaults = PROGRAM,
 ) -> FileRules:
-    """Read one file. `table` is shared by all files of a set; `pace` hears of every descriptor."""
+    """Read one file. `number` stands in the places of its rules; `leaves` are shared by the files that are read
+    together; `pace` hears of every descriptor.
+    """
     result = FileRules(path)
     problems = _Problems(path)
     try:
-        _Reader(EventStream(data, pace.breathe), problems, result, index, table, pace.tick, defaults).read()
+        _Reader(EventStream(data, pace.breathe), problems, result, number, leaves, pace.tick, defaults).read()
     except YamlError as fault:
         problems.report(fault.line, fault.reason)
     except yaml.YAMLError as error:
@@ -112,16 +114,16 @@ class _Reader(MappingReader):
         stream: EventStream,
         problems: _Problems,
         result: FileRules,
-        index: int,
-        table: NodeTable,
+        number: int,
+        leaves: Leaves,
         tick: Callable[[int], None],
         defaults: Defaults,
     ) -> None:
         super().__init__(stream, problems.report)
         self._problems = problems
         self._result = result
-        self._index = index
-        self._table = table
+        self._number = number
+        self._leaves = leaves
         self._tick = tick
         self._defaults = defaults
         self._levels = 0
@@ -224,10 +226,10 @@ class _Reader(MappingReader):
             at, reason = (line, "a descriptor has no `key`") if key is None else (line_of(key), "`key` is empty")
             self._report(at, reason)
         shared = "value" not in broken and self._shared(fields, key_text, value_text)
-        node = self._node(fields)
+        node = self._node(fields, shared=shared)
         if not key_text or "value" in broken:
             return
-        first = level.add(key_text, value_text, node, pack_place(self._index, line), shared=shared)
+        first = level.add(key_text, value_text, node, pack_place(self._number, line), shared=shared)
         if first is not None:
             _, first_line = unpack_place(first)
             self._report(
@@ -252,23 +254,23 @@ class _Reader(MappingReader):
             self._report(line_of(event), str(refused))
             return False
 
-    def _node(self, fields: dict[str, Any]) -> RuleNode:
+    def _node(self, fields: dict[str, Any], *, shared: bool) -> RuleNode:
         """Node of the rule; one without children is shared by all rules with the same limit."""
         block: RateLimitBlock | None = fields.get("rate_limit")
         builder: LevelBuilder | None = fields.get("descriptors")
-        children = builder.finish() if builder is not None and builder.level else None
+        children = builder.finish() if builder else None
         if block is None or block is _NO_BLOCK:
             self._beside(fields)
             if children is not None:
-                return self._table.new(None, children)
-            return self._table.leaf(None, None)
+                return RuleNode(None, children, is_rule=shared)
+            return self._leaves.make(None, None)
         self._result.count += 1
         leaf = self._leaf(block, fields)
-        return leaf if children is None else self._table.with_children(leaf, children)
+        return leaf if children is None else self._leaves.with_children(leaf, children)
 
     def _leaf(self, block: RateLimitBlock, fields: dict[str, Any]) -> RuleNode:
         written = _as_written(block, fields)
-        leaf = self._table.leaves.get(written) if written is not None else None
+        leaf = self._leaves.find(written) if written is not None else None
         if leaf is not None:
             return leaf
         before = self._problems.count
@@ -277,9 +279,9 @@ class _Reader(MappingReader):
         # Whatever its spelling, an equal limit of the same fields is one object.
         given = frozenset(block.scalars)
         origins = {} if limit is None else self._defaults.taken(given, limit)
-        leaf = self._table.leaf((repr(limit), given), limit, origins, draft)
+        leaf = self._leaves.make((repr(limit), given), limit, origins, draft)
         if written is not None and self._problems.count == before:
-            self._table.leaves[written] = leaf
+            self._leaves.name(written, leaf)
         return leaf
 
     def _beside(self, fields: dict[str, Any]) -> dict[str, Any]:

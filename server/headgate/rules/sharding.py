@@ -4,9 +4,9 @@ The value of the `shard_by` entry decides the shard. A wildcard that shares one 
 among values would then have one counter per shard, and the limit would hold on each.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
-from headgate.rules.tree import Level, RuleNode, Wildcard
+from headgate.rules.tree import Level
 
 SHARED_BUT_SHARDED = (
     "`share_threshold: true` on `{key}={pattern}`, and the domain has `shard_by: {key}`: values that share a counter "
@@ -14,22 +14,16 @@ SHARED_BUT_SHARDED = (
 )
 
 
-def split_counters(
-    nodes: Sequence[RuleNode], level: Level, shard_by: str, breathe: Callable[[], None]
-) -> Iterator[tuple[int, str]]:
+def split_counters(level: Level, shard_by: str, breathe: Callable[[], None]) -> Iterator[tuple[int, str]]:
     """Place and reason of every wildcard whose one counter `shard_by` would spread over shards."""
     for slot in level.values():
         breathe()
-        wildcards: Sequence[Wildcard] = slot.wildcards.ordered if slot.wildcards is not None else ()
         if slot.key == shard_by:
             # The first such entry decides, and below it that is settled.
-            for wildcard in wildcards:
+            for wildcard in slot.ordered:
                 if wildcard.shared:
                     yield wildcard.place, SHARED_BUT_SHARDED.format(key=slot.key, pattern=wildcard.pattern)
             continue
-        below = [nodes[number] for number in set(slot.values.values())]
-        below += [wildcard.node for wildcard in wildcards]
-        below += [slot.any_node] if slot.any_node is not None else []
-        for node in below:
+        for node in slot.distinct():
             if node.children is not None:
-                yield from split_counters(nodes, node.children, shard_by, breathe)
+                yield from split_counters(node.children, shard_by, breathe)

@@ -1,15 +1,25 @@
 """The text that rules are made of, wherever it comes from: files of a directory, or resources of a control plane.
 
+A source is whole: all files, whether they changed or not. Their text is held packed, so that a file that stays the same
+may be handed over again and again as the same object.
+
 Beside the rules a source holds its *layers*: the files of the overlay (overlay.py) and the server's defaults. They are
 told by their names, which no rules file can have, so that whatever keeps the text of a set keeps all that decides.
 """
 
 import hashlib
+import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-_DIGEST_SALT = b"headgate rules 1"
-"""Changes when the same text begins to mean something else, so that old snapshots stop matching."""
+from headgate.rules.problems import Problem
+
+_DIGEST_SALT = b"headgate rules 2"
+"""Changes when the same text begins to mean something else, so that what was saved of it stops matching."""
+
+_LEVEL = 1
+"""Level of compression, the fastest: rules repeat themselves, and get small at any level."""
+
 
 LAYER = "/"
 """Beginning of the names of all layers; no name of a rules file begins with a slash."""
@@ -20,28 +30,61 @@ OVERLAY = "/overlay/"
 DEFAULTS = "/defaults"
 """Name of the file that holds the server's defaults."""
 
+FileId = tuple[str, str]
+"""Name and digest: what a file is known by. Two files of one name may be in force, of two domains."""
 
-@dataclass(frozen=True, slots=True)
+
 class SourceFile:
-    """One rules file as it was read."""
+    """One rules file as it was read, or the problem that kept it from being read."""
 
-    path: str
-    data: bytes
-    name: str
-    """Name within its feed (relative to the rules directory); part of the digest, so that the directory may move."""
+    __slots__ = ("digest", "name", "packed", "path", "problem")
+
+    def __init__(self, path: str, data: bytes, name: str, problem: Problem | None = None) -> None:
+        self.path = path
+        self.name = name
+        """Name within its feed (relative to the rules directory), so that the directory may move."""
+        self.packed = zlib.compress(data, _LEVEL)
+        self.digest = hashlib.sha256(_DIGEST_SALT + data).hexdigest()
+        """Names the text: equal where that is equal."""
+        self.problem = problem
+        """The reason why there is no text; None: there is."""
+
+    @classmethod
+    def saved(cls, path: str, packed: bytes, name: str, digest: str) -> "SourceFile":
+        """Make the file of a text that was packed and named before."""
+        file = cls.__new__(cls)
+        file.path, file.packed, file.name, file.digest, file.problem = path, packed, name, digest, None
+        return file
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, SourceFile):
+            return NotImplemented
+        return (self.id, self.path, self.problem) == (other.id, other.path, other.problem)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     @property
     def is_layer(self) -> bool:
         """True if it is no rules file, but what lies over or under the rules."""
         return self.name.startswith(LAYER)
 
+    @property
+    def id(self) -> FileId:
+        """Name and digest."""
+        return self.name, self.digest
+
+    @property
+    def data(self) -> bytes:
+        """The text."""
+        return zlib.decompress(self.packed)
+
 
 @dataclass(frozen=True, slots=True)
 class RulesSource:
-    """All text of a rule set at one moment, and the digest that names it."""
+    """All text of a rule set at one moment."""
 
     files: tuple[SourceFile, ...]
-    digest: str
 
     @property
     def rules(self) -> tuple[SourceFile, ...]:
@@ -60,24 +103,9 @@ class RulesSource:
 
     def under(self, layers: Sequence[SourceFile]) -> "RulesSource":
         """Add layers to a set of rules that has none."""
-        if not layers:
-            return self
-        digest = hashlib.sha256(f"{self.digest} under ".encode())
-        for file in layers:
-            _hash_file(digest, file)
-        return RulesSource((*self.files, *layers), digest.hexdigest())
+        return RulesSource((*self.files, *layers)) if layers else self
 
 
-def source_of(files: Iterable[SourceFile], *, merge_domains: bool) -> RulesSource:
-    """Name a set of files by its content; their order is that of their names, whoever lists them."""
-    ordered = tuple(sorted(files, key=lambda file: (file.name, file.data)))
-    digest = hashlib.sha256(_DIGEST_SALT + (b"+merge" if merge_domains else b""))
-    for file in ordered:
-        _hash_file(digest, file)
-    return RulesSource(ordered, digest.hexdigest())
-
-
-def _hash_file(digest: "hashlib._Hash", file: SourceFile) -> None:
-    name = file.name.encode("utf-8", "surrogateescape")
-    digest.update(b"%d:%s%d:" % (len(name), name, len(file.data)))
-    digest.update(file.data)
+def source_of(files: Iterable[SourceFile]) -> RulesSource:
+    """Put files into the order of their names, whoever lists them."""
+    return RulesSource(tuple(sorted(files, key=lambda file: (file.name, file.digest))))

@@ -18,17 +18,19 @@ import structlog
 
 from headgate.clock import Clock
 from headgate.rules import snapshot
-from headgate.rules.acceptance import KeptFile, accepted_files, keep, keep_layers, refused_domains
+from headgate.rules.acceptance import accepted, accepted_source, refused_domains, unread_of_no_domain
+from headgate.rules.changes import changed
+from headgate.rules.compiling import NOTHING, Compiled, compile_changed
 from headgate.rules.defaults import PROGRAM, Defaults
-from headgate.rules.directory import compile_source
 from headgate.rules.directory_feed import DirectoryFeed
-from headgate.rules.feed import Feed, Outcome, RefusedDomain, Taker
+from headgate.rules.feed import ChangesOf, Feed, Outcome, RefusedDomain, Taker
 from headgate.rules.model import Version
 from headgate.rules.overlay_state import Files, OverlayState, OverlayTaker, Tried, check_overlay, choose
 from headgate.rules.pace import Pace
-from headgate.rules.problems import NoSnapshot, OtherSnapshot, Problem, RulesError, SnapshotError
-from headgate.rules.ruleset import RuleSet
-from headgate.rules.source import RulesSource, source_of
+from headgate.rules.problems import NoSnapshot, OtherVersion, Problem, RulesError, SnapshotError
+from headgate.rules.ruleset import NO_RULES, RuleSet
+from headgate.rules.snapshot import Snapshot, SnapshotWriter
+from headgate.rules.source import RulesSource
 from headgate.rules.status import RuleStatus, SourceKind
 
 LOGGED_PROBLEMS = 100
@@ -40,10 +42,10 @@ AcceptBy = Literal["domain", "all"]
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """The rules to have in force from now on, their text, and the problems by domain of what was refused."""
+    """The rules to have in force from now on, what was compiled for them, and the problems by domain of the rest."""
 
     rules: RuleSet
-    files: tuple[KeptFile, ...]
+    compiled: Compiled
     overlay: Files
     """The overlay that lies over them."""
     refused: Mapping[str, tuple[Problem, ...]] = field(default_factory=dict)
@@ -71,28 +73,31 @@ class RuleStore:
         accept: AcceptBy = "domain",
         start_empty: bool = False,
         logger: Any = None,
-        on_source: Callable[[RulesSource], None] = lambda source: None,
+        on_rules: Callable[[RuleSet], None] = lambda rules: None,
     ) -> None:
-        """Make a store without rules. `on_source` gets the files of every set that comes into force, in the thread that
-        reads.
-        """
+        """Make a store without rules. `on_rules` gets every set that comes into force, in the thread that reads."""
         self.feed = feed
         self.overlay = OverlayState(overlay)
+        self.loading = False
+        """True while a set is compiled: what is in force is not old, what is newer takes long."""
         self._defaults = defaults.to_file()
         self._clock = clock
         self._data_dir = data_dir
         self._merge_domains = merge_domains
         self._accept_by = accept
         self._start_empty = start_empty
-        self._on_source = on_source
-        self._files: tuple[KeptFile, ...] = ()
-        self._restored: bool | None = None
+        self._on_rules = on_rules
+        self._writer = None if data_dir is None else SnapshotWriter(data_dir, merge_domains=merge_domains)
+        self._saved: Snapshot | None = None
+        """The last good set, while the first one is judged."""
+        self._compiled = NOTHING
+        self._restored = False
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
         self._stop = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
         self._changing = asyncio.Lock()
         self._status: RuleStatus | None = None
-        self.current: RuleSet = RuleSet({}, (), Version(0, source_of((), merge_domains=merge_domains).digest), 0)
+        self.current: RuleSet = NO_RULES
 
     @property
     def status(self) -> RuleStatus:
@@ -109,19 +114,37 @@ class RuleStore:
         Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either, unless it
         may start empty. A feed that has nothing yet is waited for: with the last good rules, else with none.
         """
+        self._saved = self._load_saved()
         self._offer_first_overlay()
         try:
             source = self.feed.first()
             if source is None:
                 self._begin_without_feed()
             else:
-                self._settle(self._judge(source, self._pace(polite=False)))
+                self._settle(self._judge_first(source))
         except RulesError as error:
             if not self._restore() and not self._start_empty:
                 raise
             self._begin_without_feed()
             self._refuse(error.problems, self.status.refused)
+        self._saved = None
         return self.current
+
+    def _load_saved(self) -> Snapshot | None:
+        """Read the last good set, whose domains need not be compiled again where their files are the same."""
+        if self._data_dir is None or self._writer is None:
+            return None
+        try:
+            saved = snapshot.load(self._data_dir, self._pace(polite=False).breathe)
+        except NoSnapshot as missing:
+            self._log.debug("no_last_good_rules", reason=str(missing))
+            return None
+        except SnapshotError as error:
+            # It is saved again when rules are in force; the log says why the file was refused.
+            self._log.warning("rules_snapshot_not_used", reason=str(error))
+            return None
+        self._writer.loaded(saved.rules)
+        return saved
 
     def _begin_without_feed(self) -> None:
         """Serve the last good rules, under the overlay of today, or none."""
@@ -153,14 +176,9 @@ class RuleStore:
     def _restore(self, *, waiting: bool = False) -> bool:
         """Bring back the last good set, at the start and once; false if there is none. `waiting`: nothing is wrong, the
         feed has nothing yet."""
-        if self._data_dir is None or self._restored is not None:
-            return bool(self._restored)
-        self._restored = False
-        try:
-            saved = snapshot.load(self._data_dir)
-        except SnapshotError as missing:
-            self._log.warning("no_last_good_rules", reason=str(missing))
-            return False
+        saved = self._saved
+        if self._restored or saved is None:
+            return self._restored
         log = self._log.info if waiting else self._log.error
         log(
             "serving_last_good_rules",
@@ -169,89 +187,81 @@ class RuleStore:
             version=str(saved.rules.version),
             saved_ms=saved.saved_ms,
         )
-        files = [file.unpack() for file in saved.files]
-        self.current, self._files = saved.rules, tuple(file for file in saved.files if not file.is_layer)
-        self.overlay.in_force = RulesSource(tuple(files), "").overlay
-        self.feed.restored([file for file in files if not file.is_layer])
-        self._restored = True
+        source = RulesSource(tuple(saved.rules.files()))
+        self.current, self._restored = saved.rules, True
+        self.overlay.in_force = source.overlay
+        self.feed.restored(source.rules)
         return True
+
+    def _judge_first(self, source: RulesSource) -> _Verdict:
+        """Judge the set of the start by the last good one, which steps in where that can't be used."""
+        saved, pace = self._saved, self._pace(polite=False)
+        rules = self.current if saved is None else saved.rules
+        verdict = self._judge(source, rules, pace)
+        if verdict.rules is rules and rules is not NO_RULES:
+            self._on_rules(rules)
+        return verdict
 
     # Judging, in the thread that reads
 
-    def _judge(self, source: RulesSource, pace: Pace) -> _Verdict:
-        """Compile what was handed over; raises `RulesError` if nothing of it can be used."""
-        if self._status is None and (found := self._compiled(source, pace)) is not None:
-            return found
-        try:
-            return self._new(source, pace)
-        except RulesError as error:
-            if self._status is None:
-                self._restore()
-            return self._accepted_part(source, error, pace)
+    def _judge(self, source: RulesSource, in_force: RuleSet, pace: Pace) -> _Verdict:
+        """Compile what was handed over; raises `RulesError` if nothing of it can be used, and nothing is in force."""
+        if unread := unread_of_no_domain(source, in_force):
+            raise RulesError(unread, transient=True)
+        compiled = self._under(self.overlay.candidates[0], source, in_force, pace).compiled
+        refused = refused_domains(source, compiled, in_force)
+        if not refused:
+            return self._laid(source, in_force, compiled, pace)
+        if self._status is None:
+            self._restore()
+        part = accepted_source(source, compiled, in_force, refused)
+        if self._accept_by == "all" or not part.files:
+            if self._status is None and not self._restored:
+                raise RulesError(compiled.problems())
+            return _Verdict(in_force, compiled, self.overlay.in_force or (), refused)
+        return replace(self._laid(part, in_force, compiled, pace), refused=refused)
 
-    def _accepted_part(self, source: RulesSource, error: RulesError, pace: Pace) -> _Verdict:
-        """Judge a set with problems: the good domains of it, and the last good rules of the others."""
-        refused = refused_domains(source, error, self._files)
-        files = [] if self._accept_by == "all" else accepted_files(source, error, self._files, refused)
-        if not files:
-            return replace(self._as_it_is(), rules=self._current_or_raise(error), refused=refused)
-        part = source_of(files, merge_domains=self._merge_domains)
-        return replace(self._new(part, pace), refused=refused)
+    def _laid(
+        self, source: RulesSource, in_force: RuleSet, before: Compiled, pace: Pace, *, again: bool = False
+    ) -> _Verdict:
+        """Make a set without problems, under the newest overlay that makes sense with it, and save it.
 
-    def _current_or_raise(self, error: RulesError) -> RuleSet:
-        """Return the set that serves on, if there is one: at the start there may be none."""
-        if self._status is None and not self._restored:
-            raise error
-        return self.current
-
-    def _new(self, source: RulesSource, pace: Pace) -> _Verdict:
-        """Compile a set under the newest overlay that makes sense with it; raises `RulesError`."""
-        tried = [self._under(self.overlay.candidates[0], source, pace)]
-        if tried[0].rules.overlay.clashes:
+        `again`: it is of the files in force, and what is in no file stays.
+        """
+        self._compiled = before
+        tried = [self._under(self.overlay.candidates[0], source, in_force, pace)]
+        if tried[0].compiled.overlay.clashes:
             if self._status is None:
                 self._restore()  # for the last good overlay
-            tried += [self._under(overlay, source, pace) for overlay in self.overlay.candidates[1:]]
+            tried += [self._under(overlay, source, in_force, pace) for overlay in self.overlay.candidates[1:]]
         chosen = choose(tried)
-        problems = () if chosen is tried[0] else tried[0].rules.overlay.clashes
-        if chosen.rules is self.current:
-            return replace(self._as_it_is(), overlay_problems=problems)
-        files = keep(source, chosen.rules.file_domains)
-        self._save(chosen.rules, (*files, *keep_layers(chosen.source)), pace)
-        self._on_source(chosen.source)
-        return _Verdict(chosen.rules, files, chosen.overlay, overlay_problems=problems)
+        problems = () if chosen is tried[0] else tried[0].compiled.overlay.clashes
+        rules = accepted(chosen.compiled, in_force, (*chosen.overlay, *self._defaults), keep_unwritten=again)
+        if rules is not in_force:
+            self._bring(rules, pace)
+        return _Verdict(rules, before, chosen.overlay, overlay_problems=problems)
 
-    def _under(self, overlay: Files, source: RulesSource, pace: Pace) -> Tried:
+    def _under(self, overlay: Files, source: RulesSource, in_force: RuleSet, pace: Pace) -> Tried:
+        """Compile what is not known of a source under an overlay, and under the defaults."""
         laid = source.under((*overlay, *self._defaults))
-        if laid.digest == self.current.version.digest:
-            return Tried(overlay, laid, self.current)
-        version = Version(self.current.version.counter + 1, laid.digest)
-        return Tried(overlay, laid, compile_source(laid, version, pace, merge_domains=self._merge_domains))
+        same_setting = self._saved is None or self._saved.merge_domains == self._merge_domains
+        known = in_force if same_setting else NO_RULES
+        merge = self._merge_domains
+        return Tried(overlay, compile_changed(laid, self._compiled, known, pace, merge_domains=merge))
 
     def _lay_again(self, pace: Pace) -> _Verdict:
         """Lay the overlay over the rules in force, whatever the feed has by now."""
-        files = [file.unpack() for file in self._files]
-        return self._new(source_of(files, merge_domains=self._merge_domains), pace)
+        source = RulesSource(tuple(file for file in self.current.files() if not file.is_layer))
+        return self._laid(source, self.current, self._compiled, pace, again=True)
 
-    def _as_it_is(self) -> _Verdict:
-        return _Verdict(self.current, self._files, self.overlay.in_force or ())
-
-    def _compiled(self, source: RulesSource, pace: Pace) -> _Verdict | None:
-        """The snapshot of exactly these files, if there is one: no need to read a million rules' YAML again."""
-        if self._data_dir is None:
-            return None
-        overlay = self.overlay.candidates[0]
-        laid = source.under((*overlay, *self._defaults))
-        try:
-            saved = snapshot.load(self._data_dir, pace.breathe, only_digest=laid.digest)
-        except (NoSnapshot, OtherSnapshot) as error:
-            self._log.debug("rules_snapshot_not_used", reason=str(error))
-            return None
-        except SnapshotError as error:
-            # It is compiled and saved again; the log says why the file was refused.
-            self._log.warning("rules_snapshot_not_used", reason=str(error))
-            return None
-        self._on_source(laid)
-        return _Verdict(saved.rules, tuple(file for file in saved.files if not file.is_layer), overlay)
+    def _bring(self, rules: RuleSet, pace: Pace) -> None:
+        """Save rules that come into force, and tell who keeps their text."""
+        if self._writer is not None:
+            try:
+                self._writer.save(rules, self._clock.now_ms(), pace.breathe)
+            except OSError as error:
+                self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
+        self._on_rules(rules)
 
     # Following
 
@@ -280,11 +290,30 @@ class RuleStore:
     async def take(self, source: RulesSource) -> Outcome:
         """Check what the feed handed over beside the serving loop, and bring into force what is good of it."""
         async with self._changing:
-            if source.under((*(self.overlay.in_force or ()), *self._defaults)).digest == self.current.version.digest:
-                self._settle(self._as_it_is())
-            else:
-                self._settle(await self._aside(partial(self._judge, source)))
+            try:
+                self._settle(await self._aside(partial(self._judge, source, self.current)))
+            except RulesError as error:
+                self.cannot_read(error)
         return Outcome(self.current.version, self.status.refused)
+
+    async def change(self, changes: ChangesOf) -> Outcome:
+        """Make changes of single rules beside the serving loop, and bring the set that they lead to into force."""
+        async with self._changing:
+            self._settle(await self._aside(partial(self._changed, changes, self.current)))
+        return Outcome(self.current.version)
+
+    def _changed(self, changes: ChangesOf, before: RuleSet, _pace: Pace) -> _Verdict:
+        if before.version.digest != changes.before:
+            raise OtherVersion(f"changes of version {changes.before}, and {before.version.digest} is in force")
+        rules = changed(before, changes.changes)
+        if rules.version.digest != changes.after:
+            raise OtherVersion(f"changes that lead to {rules.version.digest}, and not to {changes.after} as they say")
+        if self._writer is not None:
+            try:
+                self._writer.append(rules, before, list(changes.changes), self._clock.now_ms())
+            except OSError as error:
+                self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
+        return _Verdict(rules, NOTHING, self.overlay.in_force or ())
 
     async def take_overlay(self, files: Files) -> Version:
         """Check an overlay beside the serving loop, and lay it over the rules in force."""
@@ -302,7 +331,11 @@ class RuleStore:
 
     async def _aside(self, judge: Callable[[Pace], _Verdict]) -> _Verdict:
         """Judge in the thread that reads, beside the serving loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._executor, judge, self._pace(polite=True))
+        self.loading = True
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._executor, judge, self._pace(polite=True))
+        finally:
+            self.loading = False
 
     def cannot_read(self, error: RulesError) -> None:
         """Note that the feed can't get at its rules."""
@@ -314,13 +347,16 @@ class RuleStore:
     def _settle(self, verdict: _Verdict) -> None:
         """Bring a verdict's rules into force, and say what was refused."""
         refused = self._refused_since(verdict.refused)
-        self._files = verdict.files
+        self._compiled = verdict.compiled
         if self._status is None and verdict.rules is self.current and verdict.refused:
             self._accept(verdict.rules, "snapshot")
-        elif self._status is None or verdict.rules is not self.current:
+        elif self._status is None or verdict.rules.version is not self.current.version:
             self._accept(verdict.rules, self.feed.kind)
-        elif not verdict.refused:
-            self._unchanged()
+        else:
+            # The same content, perhaps at other places of the files.
+            self.current = verdict.rules
+            if not verdict.refused:
+                self._unchanged()
         self._note_overlay(verdict)
         if verdict.refused:
             self._refuse(_all_problems(refused), refused)
@@ -328,7 +364,6 @@ class RuleStore:
     def _settle_overlay(self, verdict: _Verdict) -> None:
         """Bring the rules in force under another overlay; what the feed has, and what was refused of it, stays."""
         before = self.status
-        self._files = verdict.files
         if verdict.rules is not self.current:
             self._accept(verdict.rules, before.source)
             accepted = before.accepted + 1
@@ -415,14 +450,6 @@ class RuleStore:
     def _log_problems(self, event: str, problems: Sequence[Problem]) -> None:
         for problem in problems[:LOGGED_PROBLEMS]:
             self._log.error(event, file=problem.file, line=problem.line, reason=problem.reason)
-
-    def _save(self, rules: RuleSet, files: tuple[KeptFile, ...], pace: Pace) -> None:
-        if self._data_dir is None:
-            return
-        try:
-            snapshot.save(rules, self._data_dir, self._clock.now_ms(), pace.breathe, files)
-        except OSError as error:
-            self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
 
     def _pace(self, *, polite: bool) -> Pace:
         return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)

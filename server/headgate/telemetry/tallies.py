@@ -1,13 +1,13 @@
 """Counts per rule: results of each rule's decisions, as plain numbers, for a bounded number of rules.
 
 A tally is chosen when a request is planned, and the plan keeps it; so counting a decision is an increment on an object
-at hand. Tallies stay when the rules change, because totals only grow. Rules beyond the bound are counted together, and
-nothing is counted twice or not at all. Values of requests become labels only for rules that ask for it, and their
-number is bounded too.
+at hand. Tallies stay when the rules change, because totals only grow; those of rules that went make room for others
+when that is needed. Rules beyond the bound are counted together, and nothing is counted twice or not at all. Values of
+requests become labels only for rules that ask for it, and their number is bounded too.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -22,6 +22,12 @@ MAX_DOMAINS: Final = 20
 
 MAX_LABEL_CHARS: Final = 200
 """A longer value, domain or text of a rule is cut. Rules' ids are shorter."""
+
+LOOKED_AT: Final = 16
+"""Tallies that are looked at, when one wants room, for whether their rules have gone: some 20 µs."""
+
+MAX_PATHS: Final = 8
+"""Rules of one name whose paths are remembered; a name that more have stays as long as its domain."""
 
 OVERFLOW: Final = "(overflow)"
 """The rule, or the value, of everything beyond a bound. No rule's id has parentheses."""
@@ -44,6 +50,17 @@ class TallyName(NamedTuple):
     """Only for rules that ask for it."""
 
 
+Path = tuple[tuple[str, str], ...]
+"""The way to a rule in its domain: keys and values, level by level."""
+
+HasRule = Callable[[str, Path | None], bool]
+"""Says of a domain and a path if there is a rule; without a path, if there is the domain."""
+
+
+def _any_rule(_domain: str, _path: Path | None) -> bool:
+    return True
+
+
 def _counts() -> defaultdict[str, int]:
     return defaultdict(int)
 
@@ -55,8 +72,11 @@ class Tally:
     name: TallyName
     text: str
     """The rule level by level, or the descriptor where the rule asks for values: `plan=free > user=alice`."""
-    rules: int = 0
-    """The number of rule sets that there had been when a request was last planned on it."""
+    domain: str = ""
+    paths: set[Path] | None = field(default_factory=set)
+    """The paths of its rules in their domain; None: it is there as long as the domain is."""
+    dropped: bool = False
+    """Nobody reads it any more: its rule had gone, and another one wanted room."""
     within: defaultdict[str, int] = field(default_factory=_counts)
     over: defaultdict[str, int] = field(default_factory=_counts)
     shadow: defaultdict[str, int] = field(default_factory=_counts)
@@ -109,26 +129,29 @@ class Tallies:
         self._rules = _Table(max_rules, TallyName(OVERFLOW, OVERFLOW))
         self._values = _Table(max_values, TallyName(OVERFLOW, OVERFLOW, OVERFLOW))
         self._unknown: dict[str, Tally] = {}
-        self._rule_sets = 0
+        self.dropped = 0
+        """Tallies that made room for others: plans that have one are made again."""
 
-    def rules_changed(self) -> None:
-        """Note that all plans are made again: a tally that no request is planned on from now on may be dropped for
-        another.
-        """
-        self._rule_sets += 1
+    def rules_changed(self, has_rule: HasRule) -> None:
+        """Note that other rules are in force: tallies of rules that `has_rule` does not find may be dropped."""
+        self._rules.rules_changed(has_rule)
+        self._values.rules_changed(has_rule)
 
-    def of_rule(self, domain: str, rule: str, text: str) -> Tally:
-        """The tally of the rule with this id and this text, or of all beyond the bound."""
-        return self._of(self._rules, TallyName(_cut(domain), rule), text)
+    def of_rule(self, domain: str, rule: str, text: str, path: Path | None = None) -> Tally:
+        """The tally of the rule with this id, text and path, or of all beyond the bound."""
+        return self._of(self._rules, TallyName(_cut(domain), rule), text, domain, path)
 
-    def of_value(self, domain: str, rule: str, text: str, value: str) -> Tally:
+    def of_value(self, domain: str, rule: str, text: str, value: str, path: Path | None = None) -> Tally:
         """The tally of one value under a rule that asks for it, or of all values beyond the bound."""
-        return self._of(self._values, TallyName(_cut(domain), rule, _cut(value) or "(empty)"), text)
+        return self._of(self._values, TallyName(_cut(domain), rule, _cut(value) or "(empty)"), text, domain, path)
 
-    def _of(self, table: "_Table", name: TallyName, text: str) -> Tally:
-        tally = table.find(name, text, self._rule_sets)
-        self.overflowed += tally.name != name
-        tally.rules = self._rule_sets
+    def _of(self, table: "_Table", name: TallyName, text: str, domain: str, path: Path | None) -> Tally:
+        tally = table.find(name, text)
+        self.dropped += table.take_dropped()
+        if tally.name != name:
+            self.overflowed += 1
+        else:
+            _note_path(tally, domain, path)
         return tally
 
     def of_unknown_domain(self, domain: str) -> tuple[Tally, bool]:
@@ -151,6 +174,15 @@ class Tallies:
         return list(self._unknown.values())
 
 
+def _note_path(tally: Tally, domain: str, path: Path | None) -> None:
+    tally.domain = domain
+    paths = tally.paths
+    if path is None or (paths is not None and len(paths) >= MAX_PATHS and path not in paths):
+        tally.paths = None
+    elif paths is not None:
+        paths.add(path)
+
+
 class _Table:
     """A bounded number of tallies, and one more for all others."""
 
@@ -158,28 +190,58 @@ class _Table:
         self.tallies: dict[TallyName, Tally] = {}
         self._most = most
         self._others = others
-        self._cleared_for = 0
+        self._has_rule: HasRule = _any_rule
+        self._changed = False
+        self._to_look_at: list[Tally] = []
+        self._dropped = 0
 
-    def find(self, name: TallyName, text: str, rule_sets: int) -> Tally:
+    def rules_changed(self, has_rule: HasRule) -> None:
+        """Look at all tallies again, when room is wanted: some of their rules may have gone."""
+        self._has_rule = has_rule
+        self._changed = True
+
+    def take_dropped(self) -> int:
+        """Return how many were dropped since this was last called."""
+        dropped, self._dropped = self._dropped, 0
+        return dropped
+
+    def find(self, name: TallyName, text: str) -> Tally:
         """The tally of that name, made if there is room, or the one for all others."""
         tally = self.tallies.get(name)
         if tally is None:
-            if len(self.tallies) >= self._most and rule_sets > self._cleared_for:
-                self._cleared_for = rule_sets
-                self._make_room(rule_sets)
+            if len(self.tallies) >= self._most:
+                self._make_room()
             if len(self.tallies) >= self._most:
                 name, text = self._others, OVERFLOW
             tally = self.tallies.setdefault(name, Tally(name, _cut(text)))
         return tally
 
-    def _make_room(self, rule_sets: int) -> None:
-        """Add tallies of former rules to the common one and drop them: the sum stays as it was."""
-        former = [tally for tally in self.tallies.values() if tally.rules < rule_sets and tally.name != self._others]
-        if former:
-            others = self.tallies.setdefault(self._others, Tally(self._others, OVERFLOW))
-            for tally in former:
-                others.add(tally)
-                del self.tallies[tally.name]
+    def _make_room(self) -> None:
+        """Add tallies of rules that went to the common one, and drop them: the sum stays as it was.
+
+        A few are looked at each time, and all of them once after each change of the rules.
+        """
+        for _ in range(LOOKED_AT):
+            if not self._to_look_at and self._changed:
+                self._changed = False
+                self._to_look_at = [tally for tally in self.tallies.values() if tally.name != self._others]
+            if not self._to_look_at:
+                return
+            self._drop_if_gone(self._to_look_at.pop())
+
+    def _drop_if_gone(self, tally: Tally) -> None:
+        if not self._is_there(tally):
+            self.tallies.setdefault(self._others, Tally(self._others, OVERFLOW)).add(tally)
+            del self.tallies[tally.name]
+            tally.dropped = True
+            self._dropped += 1
+
+    def _is_there(self, tally: Tally) -> bool:
+        """Say if one of its rules is in force."""
+        paths: list[Path | None] = [None]
+        if tally.paths is not None:
+            paths = list(tally.paths)
+        return any(self._has_rule(tally.domain, path) for path in paths)
 
 
 def _cut(text: str) -> str:

@@ -75,15 +75,12 @@ class XdsFeed(Feed):
 
     kind: FeedKind = "xds"
 
-    def __init__(
-        self, server: XdsServer, messages: Messages, *, clock: Clock, rng: random.Random, merge_domains: bool = False
-    ) -> None:
+    def __init__(self, server: XdsServer, messages: Messages, *, clock: Clock, rng: random.Random) -> None:
         super().__init__(clock.now_ms() / 1000)
         self._server = server
         self._messages = messages
         self._clock = clock
         self._random = rng
-        self._merge_domains = merge_domains
         self._stream = XdsStream(server.protocol)
         self._source: RulesSource | None = None
         self._lost = False
@@ -194,7 +191,7 @@ class XdsFeed(Feed):
         """Put a set into force as far as it can be used; the problems of the rest."""
         named = {_FOLDER + shown_name(name): text for name, text in offered.items()}
         files = [SourceFile(path, text, path) for path, text in named.items()]
-        source = source_of(files, merge_domains=self._merge_domains)
+        source = source_of(files)
         outcome = await taker.take(source)
         self._source = source if not outcome.refused else None
         return [str(problem) for refusal in outcome.refused for problem in refusal.problems]

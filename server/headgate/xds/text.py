@@ -7,6 +7,7 @@ resource says and rules don't accept is written as it is, so that the reader nam
 from collections.abc import Iterator
 from typing import Any
 
+from headgate.rules.yaml_text import flow, quoted
 from headgate.xds.wire.ratelimit_config_pb2 import (
     RateLimitConfig,
     RateLimitDescriptor,
@@ -15,12 +16,11 @@ from headgate.xds.wire.ratelimit_config_pb2 import (
 )
 
 _FLAGS = ("shadow_mode", "detailed_metric", "quota_mode")
-_SHORT = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
 
 
 def config_text(config: RateLimitConfig) -> bytes:
     """Rules file of one resource."""
-    lines = [f"domain: {_quoted(config.domain)}"]
+    lines = [f"domain: {quoted(config.domain)}"]
     if config.descriptors:
         lines += ["descriptors:", *_descriptors(config.descriptors, "")]
     else:
@@ -35,15 +35,15 @@ def _descriptors(descriptors: Any, indent: str) -> Iterator[str]:
 
 
 def _descriptor(descriptor: RateLimitDescriptor) -> Iterator[str]:
-    yield f"key: {_quoted(descriptor.key)}"
+    yield f"key: {quoted(descriptor.key)}"
     if descriptor.value:
-        yield f"value: {_quoted(descriptor.value)}"
+        yield f"value: {quoted(descriptor.value)}"
     if descriptor.HasField("rate_limit"):
         yield "rate_limit:"
         yield from (f"  {line}" for line in _policy(descriptor.rate_limit))
     yield from (f"{name}: true" for name in _FLAGS if getattr(descriptor, name))
     if descriptor.HasField("metadata"):
-        yield f"metadata: {_flow(_plain(descriptor.metadata))}"
+        yield f"metadata: {flow(_plain(descriptor.metadata))}"
     if descriptor.descriptors:
         yield "descriptors:"
         yield from _descriptors(descriptor.descriptors, "")
@@ -51,7 +51,7 @@ def _descriptor(descriptor: RateLimitDescriptor) -> Iterator[str]:
 
 def _policy(policy: RateLimitPolicy) -> Iterator[str]:
     if policy.name:
-        yield f"name: {_quoted(policy.name)}"
+        yield f"name: {quoted(policy.name)}"
     if policy.unlimited:
         yield "unlimited: true"
     if not policy.unlimited or policy.unit:
@@ -60,7 +60,7 @@ def _policy(policy: RateLimitPolicy) -> Iterator[str]:
         yield f"requests_per_unit: {policy.requests_per_unit}"  # missing is 0: deny always
     if policy.replaces:
         yield "replaces:"
-        yield from (f"- name: {_quoted(replaced.name)}" for replaced in policy.replaces)
+        yield from (f"- name: {quoted(replaced.name)}" for replaced in policy.replaces)
 
 
 def _unit(unit: int) -> str:
@@ -79,32 +79,6 @@ def _plain_value(value: Any) -> Any:
     if kind == "list_value":
         return [_plain_value(item) for item in value.list_value.values]
     return None if kind in (None, "null_value") else getattr(value, kind)
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_quoted(name)}: {_flow(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, str):
-        return _quoted(value)
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    return str(int(value)) if value == value // 1 else repr(value)
-
-
-def _quoted(text: str) -> str:
-    """Scalar in double quotes; what YAML does not print is escaped."""
-    return '"' + "".join(map(_escaped, text)) + '"' if not text.isalnum() or not text.isascii() else f'"{text}"'
-
-
-def _escaped(character: str) -> str:
-    if character in _SHORT:
-        return _SHORT[character]
-    if character.isprintable() and character != "\ufeff":
-        return character
-    number = ord(character)
-    return f"\\x{number:02x}" if number < 256 else f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"
 
 
 def shown_name(name: str) -> str:

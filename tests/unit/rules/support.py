@@ -3,11 +3,11 @@
 from pathlib import Path
 
 from headgate.clock import SystemClock
-from headgate.rules.directory import compile_source
-from headgate.rules.model import Version
+from headgate.rules.compiling import compile_source
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
-from headgate.rules.ruleset import RuleSet
+from headgate.rules.ruleset import RuleSet, rule_set
+from headgate.rules.saved_domain import decode_domain, encode_domain
 from headgate.rules.source import RulesSource, SourceFile
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -22,9 +22,17 @@ def compile_text(*texts: str | bytes, names: tuple[str, ...] = (), merge_domains
         SourceFile(name, text if isinstance(text, bytes) else text.encode(), name)
         for name, text in zip(file_names, texts, strict=True)
     )
-    return compile_source(
-        RulesSource(files, "digest"), Version(1, "digest"), Pace(SystemClock()), merge_domains=merge_domains
-    )
+    return compile_source(RulesSource(files), Pace(SystemClock()), merge_domains=merge_domains)
+
+
+def saved_and_read(rules: RuleSet) -> RuleSet:
+    """The set as it comes back from the disk's form of its domains."""
+    domains = [decode_domain(iter(encode_domain(domain, nothing)), nothing) for domain in rules.domains.values()]
+    return rule_set({domain.name: domain for domain in domains}).numbered(rules.version.counter)
+
+
+def nothing() -> None:
+    """Do nothing between two lines."""
 
 
 def problems_of(*texts: str | bytes, names: tuple[str, ...] = (), merge_domains: bool = False) -> list[str]:

@@ -6,10 +6,9 @@ import pytest
 import yaml
 from headgate.clock import SystemClock
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope
+from headgate.rules.compiling import compile_source
 from headgate.rules.defaults import PROGRAM, Defaults
-from headgate.rules.directory import compile_source
 from headgate.rules.explain import explain
-from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
@@ -59,11 +58,9 @@ def laid(overlay: str | dict[str, str], *rules: str, defaults: Defaults = PROGRA
     """Rules with an overlay over them; files of rules are a.yaml, b.yaml, …, that of the overlay o.yaml."""
     overlays = {"o.yaml": overlay} if isinstance(overlay, str) else overlay
     files = [SourceFile(f"{chr(97 + n)}.yaml", text.encode(), f"{chr(97 + n)}.yaml") for n, text in enumerate(rules)]
-    layers = source_of(
-        [SourceFile(name, text.encode(), OVERLAY + name) for name, text in overlays.items()], merge_domains=False
-    ).files
-    source = source_of(files, merge_domains=False).under((*layers, *defaults.to_file()))
-    return compile_source(source, Version(version, source.digest), Pace(SystemClock()), merge_domains=False)
+    layers = source_of([SourceFile(name, text.encode(), OVERLAY + name) for name, text in overlays.items()]).files
+    source = source_of(files).under((*layers, *defaults.to_file()))
+    return compile_source(source, Pace(SystemClock()), merge_domains=False).numbered(version)
 
 
 def refusals(overlay: str, *rules: str) -> list[str]:
@@ -314,13 +311,13 @@ def test_an_overlay_lies_over_the_defaults() -> None:
     assert limits(rules)["edge: user"].on_error is OnError.LOCAL
 
 
-def test_the_version_names_overlay_and_defaults() -> None:
+def test_the_version_names_what_overlay_and_defaults_come_to() -> None:
     sets = [
         laid({}, EDGE),
-        laid("overlay: []", EDGE),
-        laid({"p.yaml": "overlay: []"}, EDGE),
+        laid("overlay: [{domain: edge, path: user, on_error: closed}]", EDGE),
         laid({}, EDGE, defaults=Defaults(Algorithm.GCRA)),
         laid({}, EDGE, defaults=Defaults(on_error=OnError.OPEN)),
     ]
     assert len({rules.version.digest for rules in sets}) == len(sets)
-    assert laid("overlay: []", EDGE).version == sets[1].version
+    assert laid("overlay: []", EDGE).version == sets[0].version
+    assert laid({"p.yaml": "overlay: [{domain: edge, path: user, on_error: closed}]"}, EDGE).version == sets[1].version

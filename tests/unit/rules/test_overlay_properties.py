@@ -112,6 +112,6 @@ def test_an_overlay_that_names_no_rule_changes_nothing(d: list[Rule], entries: l
         (rule.rule, rule.limit, rule.place, {}) for rule in plain.rules()
     ]
     assert len(overlaid.overlay.unmatched) == len(entries)
-    for steps in plain.steps_of("d"):
+    for steps, _ in plain.domains["d"].limits():
         request = [(key, value or "v") for key, value in steps]
         assert overlaid.match("d", request) == plain.match("d", request)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from headgate.limiter.limit import Algorithm, OnError
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.rules.compiling import compile_source
 from headgate.rules.defaults import Defaults
 from headgate.rules.describe import describe_rules
-from headgate.rules.directory import compile_source
 from headgate.rules.directory_feed import DirectoryFeed
-from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
+from headgate.rules.ruleset import RuleSet
 from headgate.rules.source import OVERLAY, RulesSource, SourceFile, source_of
 from headgate.rules.store import RuleStore
 
@@ -55,7 +55,7 @@ class Rig:
         if overlay is not None:
             (directory / "o.yaml").write_text(overlay)
         self.clock, self.log = ManualClock(START_MS), Log()
-        self.kept: list[RulesSource] = []
+        self.kept: list[RuleSet] = []
         self.store = RuleStore(
             HandFeed(None if rules is None else source(rules)),
             clock=self.clock,
@@ -64,7 +64,7 @@ class Rig:
             data_dir=data_dir,
             start_empty=start_empty,
             logger=self.log,
-            on_source=self.kept.append,
+            on_rules=self.kept.append,
         )
         self.store.load_initial()
 
@@ -73,7 +73,7 @@ class Rig:
 
     def lay(self, overlay: str) -> None:
         file = SourceFile("o.yaml", overlay.encode(), OVERLAY + "o.yaml")
-        asyncio.run(self.store.take_overlay(source_of([file], merge_domains=False).files))
+        asyncio.run(self.store.take_overlay(source_of([file]).files))
 
     @property
     def limits(self) -> dict[str, tuple[int, str, str]]:
@@ -226,12 +226,12 @@ def test_before_any_rules_an_overlay_is_taken_and_makes_nothing_ready(tmp_path: 
 def test_whoever_keeps_the_text_of_a_set_keeps_what_lies_over_and_under_it(tmp_path: Path) -> None:
     rig = Rig(tmp_path, RULES, CLOSED, defaults=Defaults(Algorithm.GCRA, OnError.OPEN))
     (kept,) = rig.kept
-    assert [file.name for file in kept.files] == ["a.yaml", "b.yaml", "/overlay/o.yaml", "/defaults"]
-    assert kept.digest == rig.store.current.version.digest
+    assert [file.name for file in kept.files()] == ["a.yaml", "b.yaml", "/overlay/o.yaml", "/defaults"]
+    assert kept is rig.store.current
     # As the decision log reads it again: by the names alone.
-    again = RulesSource(tuple(SourceFile(file.name, file.data, file.name) for file in kept.files), kept.digest)
-    rules = compile_source(again, Version(0, kept.digest), Pace(rig.clock), merge_domains=False)
-    assert [rule.limit for rule in rules.rules()] == [rule.limit for rule in rig.store.current.rules()]
+    again = RulesSource(tuple(SourceFile(file.name, file.data, file.name) for file in kept.files()))
+    rules = compile_source(again, Pace(rig.clock), merge_domains=False)
+    assert rules.version.digest == kept.version.digest
 
 
 def test_get_rules_shows_the_overlay_and_where_fields_come_from(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ class HandFeed(Feed):
         return {"kind": self.kind, "from": "a test"}
 
 
-def source(files: dict[str, str], *, merge: bool = False) -> RulesSource:
-    return source_of([SourceFile(name, text.encode(), name) for name, text in files.items()], merge_domains=merge)
+def source(files: dict[str, str]) -> RulesSource:
+    return source_of([SourceFile(name, text.encode(), name) for name, text in files.items()])
 
 
 class Rig:
@@ -63,22 +63,21 @@ class Rig:
         accept: AcceptBy = "domain",
         clock: Clock | None = None,
     ) -> None:
-        self.merge = merge
         self.clock = clock or ManualClock(START_MS)
-        self.kept: list[RulesSource] = []
+        self.kept: list[RuleSet] = []
         self.store = RuleStore(
-            HandFeed(None if files is None else source(files, merge=merge)),
+            HandFeed(None if files is None else source(files)),
             clock=self.clock,
             data_dir=data_dir,
             merge_domains=merge,
             accept=accept,
             logger=Silent(),
-            on_source=self.kept.append,
+            on_rules=self.kept.append,
         )
         self.store.load_initial()
 
     def take(self, files: dict[str, str]) -> Outcome:
-        return asyncio.run(self.store.take(source(files, merge=self.merge)))
+        return asyncio.run(self.store.take(source(files)))
 
     @property
     def limits(self) -> dict[str, int]:
@@ -196,7 +195,7 @@ def test_the_version_names_what_is_in_force() -> None:
     rig.take({"a.yaml": good("a", 2), "b.yaml": bad("b")})
     same = Rig({"a.yaml": good("a", 2), "b.yaml": good("b", 1)})
     assert rig.store.current.version.digest == same.store.current.version.digest
-    assert rig.kept[-1] == same.kept[-1], "the decision log keeps the text that decides"
+    assert rig.kept[-1].files() == same.kept[-1].files(), "the decision log keeps the text that decides"
     version = rig.store.current.version
     rig.take({"a.yaml": good("a", 2), "b.yaml": bad("b") + "# another\n"})
     assert rig.store.current.version == version

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from headgate.rules import directory, reader, yaml_events
-from headgate.rules.directory import load_directory, read_directory
+from headgate.rules.directory import DirectoryReader, load_directory
 from headgate.rules.problems import RulesError
 from headgate.rules.yaml_events import MAX_ALIAS_EVENTS
 
@@ -183,9 +183,9 @@ def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
 def test_a_file_that_moves_between_directories_is_another_state(tmp_path: Path) -> None:
     (tmp_path / "team").mkdir()
     (tmp_path / "a.yaml").write_text(GOOD)
-    before = read_directory(tmp_path, merge_domains=False).digest
+    before = DirectoryReader(tmp_path).read()
     (tmp_path / "a.yaml").rename(tmp_path / "team" / "a.yaml")
-    assert read_directory(tmp_path, merge_domains=False).digest != before
+    assert DirectoryReader(tmp_path).read() != before
 
 
 def test_a_problem_in_a_directory_inside_is_named_with_its_path(tmp_path: Path) -> None:
@@ -220,11 +220,13 @@ def test_files_that_can_not_be_read_are_named_beside_the_problems_of_the_others(
     ]
 
 
-def test_the_digest_names_the_content(tmp_path: Path) -> None:
+def test_the_version_names_the_rules_and_not_their_text(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text(GOOD)
     first = load_directory(tmp_path).version
     assert load_directory(tmp_path).version == first
     (tmp_path / "ignored.txt").write_text("x")
     assert load_directory(tmp_path).version == first
     (tmp_path / "a.yaml").write_text(GOOD + "# changed\n")
+    assert load_directory(tmp_path).version == first
+    (tmp_path / "a.yaml").write_text(GOOD.replace("requests_per_unit: 1", "requests_per_unit: 2"))
     assert load_directory(tmp_path).version.digest != first.digest

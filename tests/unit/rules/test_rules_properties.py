@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from itertools import product
 
 import yaml
-from headgate.rules import snapshot
 from headgate.rules.diff import differences
 from headgate.rules.explain import explain
 from headgate.rules.model import Match
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.properties import examples
-from tests.unit.rules.support import FIXTURES, Entries, compile_text, problems_of
+from tests.unit.rules.support import FIXTURES, Entries, compile_text, problems_of, saved_and_read
 
 KEYS = st.sampled_from(["a", "b", "a_b"])
 VALUES = st.text("ab_", max_size=4)
@@ -108,7 +107,7 @@ def test_the_matcher_finds_what_a_naive_one_finds(level: list[Rule], requests: l
 @given(levels(2), REQUESTS)
 def test_a_snapshot_decides_as_its_rules_do(level: list[Rule], requests: list[Entries]) -> None:
     rules = compile_rules(level)
-    again = snapshot.decode(b"".join(snapshot.encode(rules, 0))).rules
+    again = saved_and_read(rules)
     for entries in requests:
         assert again.match("d", entries) == rules.match("d", entries)
     without_places = [(info.rule, info.limit) for info in rules.rules()]

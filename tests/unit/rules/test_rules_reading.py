@@ -7,9 +7,9 @@ import pytest
 import yaml
 from headgate.clock import SystemClock
 from headgate.rules import pace, yaml_events
-from headgate.rules.directory import compile_source, load_directory
+from headgate.rules.compiling import compile_source
+from headgate.rules.directory import load_directory
 from headgate.rules.explain import describe, explain
-from headgate.rules.model import Version
 from headgate.rules.pace import LoadCancelledError, Pace
 from headgate.rules.source import RulesSource, SourceFile
 
@@ -97,9 +97,9 @@ def test_a_load_gives_way_while_it_compiles() -> None:
         return False
 
     data = rules_text("d", *[(f"k=v{n}", 1) for n in range(2000)]).encode()
-    source = RulesSource((SourceFile("a.yaml", data, "a.yaml"),), "")
+    source = RulesSource((SourceFile("a.yaml", data, "a.yaml"),))
     load = Pace(SystemClock(), polite=True, stopped=stopped)
-    compile_source(source, Version(1, ""), load, merge_domains=False)
+    compile_source(source, load, merge_domains=False)
     assert asked > 10
 
 

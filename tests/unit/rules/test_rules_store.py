@@ -15,10 +15,11 @@ from typing import Any, TextIO
 
 import pytest
 from headgate.clock import Clock, SystemClock
-from headgate.rules import directory, directory_feed, snapshot, store
+from headgate.rules import compiling, directory, directory_feed, snapshot, store
 from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.problems import RulesError
 from headgate.rules.ruleset import RuleSet
+from headgate.rules.source import SourceFile
 from headgate.rules.store import RuleStore
 
 from tests.support import waiting
@@ -51,7 +52,7 @@ class Rig:
         self.directory.mkdir(exist_ok=True)
         self.log = Log()
         self.store = RuleStore(
-            DirectoryFeed(self.directory, clock=clock or SystemClock(), merge_domains=merge_domains),
+            DirectoryFeed(self.directory, clock=clock or SystemClock()),
             clock=clock or SystemClock(),
             data_dir=data_dir,
             merge_domains=merge_domains,
@@ -198,7 +199,7 @@ def test_a_damaged_snapshot_does_not_help(tmp_path: Path) -> None:
     (data_dir / snapshot.FILE_NAME).write_bytes(b"garbage")
     with pytest.raises(RulesError):
         rig.store.load_initial()
-    assert rig.log.at("warning") == ["rules_snapshot_not_used", "no_last_good_rules"]
+    assert rig.log.at("warning") == ["rules_snapshot_not_used"]
 
 
 def test_a_missing_directory_with_a_last_good_snapshot(tmp_path: Path) -> None:
@@ -219,10 +220,10 @@ def test_an_unchanged_directory_is_loaded_from_its_snapshot(tmp_path: Path, monk
     version = rig.store.load_initial().version
     again = Rig(tmp_path, data_dir=tmp_path / "data")
 
-    def never(*args: object, **kwargs: object) -> RuleSet:
-        raise AssertionError("the YAML was compiled again")
+    def never(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the YAML was read again")
 
-    monkeypatch.setattr(store, "compile_source", never)
+    monkeypatch.setattr(compiling, "read_file", never)
     again.store.load_initial()
     assert again.limit() == 7
     assert again.store.status.source == "directory"
@@ -290,6 +291,105 @@ async def test_looking_wakes_the_loop_only_when_something_changed(rig: Rig, monk
         rig.write(text(2))
         await until(lambda: rig.limit() == 2)
         assert woken[0] > 0
+
+
+@pytest.mark.parametrize("replace", [False, True], ids=["in place", "renamed over"])
+async def test_what_is_written_all_the_time_comes_into_force_all_the_time(
+    tmp_path: Path, time_set: SetTime, replace: bool
+) -> None:
+    """A file that changes every 60 ms never rests, and no write is in force later than half a second after it."""
+    rig = Rig(tmp_path, clock=time_set.clock)
+    rig.write(text(1000))
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    rig.store.load_initial()
+    late: list[int] = []
+    async with rig.watching():
+        for written in range(1001, 1081):
+            (renamed_over if replace else in_place)(rig.directory / "a.yaml", text(written))
+            await time_set.let_pass(0.06)
+            late.append(written - (rig.limit() or 0))
+        assert max(late) * 60 <= 500
+        await time_set.let_pass(0.5)
+        assert rig.limit() == 1080
+    assert rig.store.status.rejected == 0
+
+
+async def test_a_file_that_can_not_be_read_holds_back_its_own_domain_alone(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    rig.store.load_initial()
+    monkeypatch.setattr(directory_feed, "RETRY_S", 0.01)
+    async with rig.watching():
+        (rig.directory / "b.yaml").unlink()
+        (rig.directory / "b.yaml").symlink_to(rig.directory / "nowhere")
+        rig.write(text(2))
+        await until(lambda: rig.limit() == 2)
+        assert rig.store.current.has_domain("e"), "it keeps its rules"
+        assert [item.domain for item in rig.store.status.refused] == ["e"]
+        assert not rig.store.status.in_sync
+        rejected, looked_at = rig.store.status.rejected, rig.store.feed.looked_at
+        await asyncio.sleep(0.05)  # not synchronisation: several attempts pass
+        assert (rig.store.status.rejected, rig.store.feed.looked_at) == (rejected, looked_at), "said once, not looked"
+        (rig.directory / "b.yaml").unlink()
+        rig.write(rules_text("e", ("k", 3)), "b.yaml")
+        await until(lambda: rig.store.status.in_sync)
+        await until(lambda: rig.store.feed.looked_at > looked_at)
+
+
+async def test_a_file_of_nobody_that_can_not_be_read_holds_back_all(rig: Rig) -> None:
+    rig.store.load_initial()
+    async with rig.watching():
+        (rig.directory / "new.yaml").symlink_to(rig.directory / "nowhere")
+        rig.write(text(2))
+        await until(lambda: rig.store.status.rejected == 1)
+        assert rig.limit() == 1, "it may be of any domain"
+        (rig.directory / "new.yaml").unlink()
+        await until(lambda: rig.limit() == 2)
+
+
+async def test_the_age_grows_while_the_directory_is_gone_and_not_while_rules_are_refused(
+    tmp_path: Path, time_set: SetTime
+) -> None:
+    rig = Rig(tmp_path, clock=time_set.clock)
+    rig.write(text(1))
+    rig.store.load_initial()
+
+    def age_s() -> float:
+        return time_set.clock.now_ms() / 1000 - rig.store.feed.looked_at
+
+    async with rig.watching():
+        await time_set.let_pass(40)
+        assert age_s() < 1
+        rig.write(BAD)
+        await time_set.let_pass(40)
+        assert (age_s() < 1, rig.store.status.in_sync) == (True, False)
+        os.rename(rig.directory, tmp_path / "away")
+        await time_set.let_pass(40)
+        assert age_s() > 39
+        assert rig.limit() == 1
+        os.rename(tmp_path / "away", rig.directory)
+        await time_set.let_pass(10)
+        assert age_s() < 1
+
+
+async def test_a_load_is_told_apart_from_rules_that_are_old(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.store.load_initial()
+    go_on = threading.Event()
+    real = compiling.compile_changed
+
+    def slow(*args: Any, **kwargs: Any) -> compiling.Compiled:
+        assert go_on.wait(waiting.PATIENCE_S)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(store, "compile_changed", slow)
+    async with rig.watching():
+        assert not rig.store.loading
+        rig.write(text(2))
+        await until(lambda: rig.store.loading)
+        go_on.set()
+        await until(lambda: rig.limit() == 2)
+        await until(lambda: not rig.store.loading)
 
 
 def in_place(path: Path, content: str) -> None:
@@ -463,14 +563,15 @@ async def test_a_file_system_error_is_tried_again_without_a_visible_change(
     monkeypatch.setattr(directory_feed, "RETRY_S", 0.01)
     broken, attempts = True, 0
 
-    def read(path: Path, **options: Any) -> Any:
+    def read(reader: directory.DirectoryReader) -> Any:
         nonlocal attempts
         attempts += 1
         if broken:
             raise RulesError([], transient=True)
-        return directory.read_directory(path, **options)
+        return real(reader)
 
-    monkeypatch.setattr(directory_feed, "read_directory", read)
+    real = directory.DirectoryReader.read
+    monkeypatch.setattr(directory.DirectoryReader, "read", read)
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: attempts >= 3)
@@ -484,14 +585,14 @@ async def test_the_watch_survives_what_nobody_thought_of(rig: Rig, monkeypatch: 
     rig.store.load_initial()
     calls = 0
 
-    def fails_once(*args: Any, **kwargs: Any) -> RuleSet:
+    def fails_once(*args: Any, **kwargs: Any) -> compiling.Compiled:
         nonlocal calls
         calls += 1
         if calls == 1:
             raise MemoryError("no more")
-        return directory.compile_source(*args, **kwargs)
+        return compiling.compile_changed(*args, **kwargs)
 
-    monkeypatch.setattr(store, "compile_source", fails_once)
+    monkeypatch.setattr(store, "compile_changed", fails_once)
     async with rig.watching():
         rig.write(text(2))
         await until(lambda: rig.limit() == 2)
@@ -639,22 +740,69 @@ async def test_swaps_faster_than_they_can_be_read(tmp_path: Path) -> None:
     assert hammer.mixtures == []
 
 
-def test_a_swap_while_the_files_are_read_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files are read, then the directory is looked at again: a mixture is thrown away."""
+@pytest.mark.parametrize("swaps", [1, 1000])
+def test_what_changes_while_it_is_read_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swaps: int
+) -> None:
+    """The files are read, then the directory is looked at again: a mixture is thrown away, but not for ever."""
     rig = Rig(tmp_path)
     rig.write(text(1))
-    rig.store.load_initial()
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    real, generation = directory.read_source, 1
 
-    def read_and_change(path: Path, **options: Any) -> Any:
-        source = directory.read_directory(path, **options)
-        rig.write(text(3))
+    def read_and_change(path: str, name: str) -> SourceFile:
+        nonlocal generation
+        source = real(path, name)
+        if generation <= swaps:
+            generation += 1
+            rig.write(text(generation))
+            rig.write(rules_text("e", ("k", generation)), "b.yaml")
         return source
 
-    rig.write(text(2))
-    state = directory.signature(rig.directory)
-    monkeypatch.setattr(directory_feed, "read_directory", read_and_change)
-    assert isinstance(rig.store.feed, DirectoryFeed)
-    assert rig.store.feed._read_settled(state) is None
+    monkeypatch.setattr(directory, "read_source", read_and_change)
+    files = directory.DirectoryReader(rig.directory).read().files
+    found = [file.data.decode() for file in files]
+    whole = [text(generation), rules_text("e", ("k", generation))]
+    assert (found == whole) == (swaps == 1)
+    assert all("requests_per_unit" in one for one in found), "each is whole by itself"
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text(text(1))
+    real, changes = directory._read, 0
+
+    def torn(name: str) -> bytes:
+        nonlocal changes
+        data = real(name)[:10]
+        if changes < 3:
+            changes += 1
+            path.write_text(text(10 * changes))
+            return data
+        return real(name)
+
+    monkeypatch.setattr(directory, "_read", torn)
+    assert directory.read_source(str(path), "a.yaml").data.decode() == text(30)
+
+
+def test_only_what_changed_is_read_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.write(rules_text("e", ("k", 1)), "b.yaml")
+    reader = directory.DirectoryReader(rig.directory)
+    first = reader.read().files
+    read: list[str] = []
+    real = directory.read_source
+
+    def noted(path: str, name: str) -> SourceFile:
+        read.append(name)
+        return real(path, name)
+
+    monkeypatch.setattr(directory, "read_source", noted)
+    os.utime(rig.directory / "a.yaml")
+    assert [file is same for file, same in zip(reader.read().files, first, strict=True)] == [True, True]
+    assert read == ["a.yaml"]
+    rig.write(rules_text("e", ("k", 2)), "b.yaml")
+    assert [file is same for file, same in zip(reader.read().files, first, strict=True)] == [True, False]
+    assert read == ["a.yaml", "b.yaml"]
 
 
 async def test_a_linked_directory_is_swapped(tmp_path: Path) -> None:

@@ -79,7 +79,20 @@ CASES: dict[str, Case] = {
         },
     ),
     "HeadgateUnknownDomain": counted("headgate_unknown_domain_requests_total", 'domain="egde"'),
-    "HeadgateRulesNotDelivered": level(LAST_LOOK, "1160+0x30", "0+60x30"),
+    "HeadgateRulesNotDelivered": Case(
+        {
+            'headgate_rules_last_look_timestamp_seconds{instance="a"}': "1160+0x30",
+            'headgate_rules_loading{instance="a"}': "0+0x30",
+            'headgate_rules_loading{instance="b"}': "1+0x30",
+        },
+        {
+            'headgate_rules_last_look_timestamp_seconds{instance="a"}': "0+60x30",
+            'headgate_rules_loading{instance="a"}': "0+0x30",
+            'headgate_rules_last_look_timestamp_seconds{instance="b"}': "1100+0x30",
+            'headgate_rules_loading{instance="b"}': "1+0x30",
+        },
+    ),
+    "HeadgateRulesLoading": level("headgate_rules_loading", "0 0 1+0x30", "1+0x11 0 1+0x30"),
     "HeadgateRulesNotDeliveredForLong": level(LAST_LOOK, "1100+0x30", "1160+0x30"),
     "HeadgateRulesRefused": Case(
         {"headgate_rules_in_sync": "1 1 0+0x30", LAST_LOOK: "0+60x30"},
@@ -94,6 +107,13 @@ CASES: dict[str, Case] = {
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "18+0x30"},
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "17+0x30"},
     ),
+    "HeadgatePlaneFollowersBehind": level(
+        'headgate_plane_followers{state="behind",instance="root"}', "2+0x30", "2 2 0+0x30"
+    ),
+    "HeadgatePlaneFollowersRefuse": level(
+        'headgate_plane_followers{state="refusing",instance="root"}', "1+0x30", "0+0x30"
+    ),
+    "HeadgatePlaneRelayCutOff": level("headgate_plane_age_seconds", "31+0x30", "3+0x30"),
     "HeadgateShardOpen": Case(
         {
             'headgate_shard_open{shard="1",instance="a"}': "0+0x30",

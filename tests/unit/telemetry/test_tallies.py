@@ -1,14 +1,18 @@
 """Counts per rule: each decision once per rule that it met, however many rules there are."""
 
-from headgate.telemetry.tallies import MAX_DOMAINS, MAX_LABEL_CHARS, OVERFLOW, Tallies, Tally
+from headgate.telemetry.tallies import LOOKED_AT, MAX_DOMAINS, MAX_LABEL_CHARS, OVERFLOW, Path, Tallies, Tally
 
 
 def counted(tallies: Tallies) -> dict[str, int]:
     return {tally.name.rule: sum(count for *_, count in tally.results()) for tally in tallies.all()}
 
 
+def path_of(rule: str) -> Path:
+    return ((rule, ""),)
+
+
 def plan(tallies: Tallies, rule: str) -> Tally:
-    return tallies.of_rule("d", rule, rule)
+    return tallies.of_rule("d", rule, rule, path_of(rule))
 
 
 def test_rules_beyond_the_bound_are_counted_together() -> None:
@@ -24,12 +28,52 @@ def test_rules_that_are_gone_make_room_and_what_they_counted_is_kept() -> None:
     for rule in ("a", "b", "c"):
         plan(tallies, rule).over["deny_cache"] += 5
     plan(tallies, "a").near += 1
-    tallies.rules_changed()
-    plan(tallies, "a").within["local"] += 1
+    tallies.rules_changed(lambda domain, path: path in [path_of(rule) for rule in ("a", "x", "y")])
     for rule in ("x", "y"):
         plan(tallies, rule).within["local"] += 1
-    assert counted(tallies) == {"a": 6, OVERFLOW: 11, "x": 1}, "y is the first beyond the bound"
-    assert sum(counted(tallies).values()) == 18
+    assert counted(tallies) == {"a": 5, OVERFLOW: 11, "x": 1}, "y is the first beyond the bound"
+    assert sum(counted(tallies).values()) == 17
+    assert tallies.dropped == 2
+
+
+def test_rules_that_stay_keep_their_counts_although_nobody_asked_since() -> None:
+    tallies = Tallies(max_rules=3)
+    held = [plan(tallies, rule) for rule in ("a", "b", "c")]
+    tallies.rules_changed(lambda domain, path: True)
+    plan(tallies, "x").within["local"] += 1
+    held[1].within["local"] += 1
+    assert counted(tallies) == {"a": 0, "b": 1, "c": 0, OVERFLOW: 1}
+    assert not any(tally.dropped for tally in held)
+
+
+def test_a_name_that_several_rules_have_stays_while_one_of_them_does() -> None:
+    tallies = Tallies(max_rules=1)
+    tally = tallies.of_rule("d", "name", "a", path_of("a"))
+    assert tallies.of_rule("d", "name", "b", path_of("b")) is tally
+    tallies.rules_changed(lambda domain, path: path == path_of("b"))
+    plan(tallies, "x")
+    assert not tally.dropped
+    tallies.rules_changed(lambda domain, path: False)
+    plan(tallies, "x")
+    assert tally.dropped
+
+
+def test_a_few_are_looked_at_each_time_and_all_of_them_once() -> None:
+    looks = [0]
+
+    def gone_are_none(domain: str, path: Path | None) -> bool:
+        looks[0] += 1
+        return True
+
+    tallies = Tallies(max_rules=5 * LOOKED_AT)
+    for number in range(5 * LOOKED_AT):
+        plan(tallies, f"r{number}")
+    tallies.rules_changed(gone_are_none)
+    plan(tallies, "x")
+    assert looks == [LOOKED_AT]
+    for _ in range(10):
+        plan(tallies, "x")
+    assert looks == [5 * LOOKED_AT]
 
 
 def test_values_have_a_bound_of_their_own() -> None:

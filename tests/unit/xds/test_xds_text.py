@@ -6,9 +6,9 @@ import pytest
 import yaml
 from google.protobuf.struct_pb2 import Struct
 from headgate.clock import SystemClock
-from headgate.rules.directory import check_files, compile_source
-from headgate.rules.model import Version
+from headgate.rules.compiling import compile_source
 from headgate.rules.pace import Pace
+from headgate.rules.problems import RulesError
 from headgate.rules.source import RulesSource, SourceFile
 from headgate.xds.text import config_text, shown_name
 from headgate.xds.wire.ratelimit_config_pb2 import (
@@ -64,7 +64,7 @@ def test_envoy_gateways_shape_is_this_text() -> None:
 
 def _compiled(config: RateLimitConfig) -> int:
     files = (SourceFile("xds/x", config_text(config), "xds/x"),)
-    rules = compile_source(RulesSource(files, ""), Version(0, ""), Pace(SystemClock()), merge_domains=False)
+    rules = compile_source(RulesSource(files), Pace(SystemClock()), merge_domains=False)
     return rules.count
 
 
@@ -105,7 +105,10 @@ def test_no_descriptors_are_a_domain_without_limits() -> None:
 )
 def test_what_rules_refuse_is_named_with_its_line(descriptor: RateLimitDescriptor, line: int, reason: str) -> None:
     text = config_text(RateLimitConfig(domain="d", descriptors=[descriptor]))
-    (problem,) = check_files([SourceFile("xds/d", text, "xds/d")], merge_domains=False)
+    source = RulesSource((SourceFile("xds/d", text, "xds/d"),))
+    with pytest.raises(RulesError) as raised:
+        compile_source(source, Pace(SystemClock()), merge_domains=False)
+    (problem,) = raised.value.problems
     assert (problem.file, problem.line) == ("xds/d", line)
     assert reason in problem.reason
 

@@ -24,7 +24,7 @@ from headgate.decision_log.views import DecisionViews
 from headgate.limiter.engine import Engine
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
-from headgate.rules.source import RulesSource
+from headgate.rules.ruleset import RuleSet
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.peers import PeersRoom
@@ -134,19 +134,20 @@ class DecisionLogRoom(Room):
             now_ms = self.context.clock.now_ms() if self._node is None else self._node.earliest_ms()
             self.log.note(kind, now_ms, **fields)
 
-    def keep_rules(self, source: RulesSource) -> None:
+    def keep_rules(self, rules: RuleSet) -> None:
         """Rules come into force: keep what is in them, once per version, and ship it with the lines."""
         if self.log is not None:
-            self.log.later(lambda: self._keep_content(source))
+            self.log.later(lambda: self._keep_content(rules))
 
-    def _keep_content(self, source: RulesSource) -> None:
+    def _keep_content(self, rules: RuleSet) -> None:
         """On the log's thread. Raises OSError."""
-        files, merge = [(file.name, file.data) for file in source.files], self.context.settings.merge_domains
+        files, merge = [(file.name, file.data) for file in rules.files()], self.context.settings.merge_domains
+        digest = rules.version.digest
         if self.context.settings.decision_log_stdout or self._collector is not None:
-            for part in parts_of(source.digest, files, merge_domains=merge):
+            for part in parts_of(digest, files, merge_domains=merge):
                 self.note(PART, part)
         directory = self._directory
-        if directory is not None and not save_content(directory, source.digest, files, merge_domains=merge):
+        if directory is not None and not save_content(directory, digest, files, merge_domains=merge):
             self.note("rules_not_kept", {"reason": "they are too large"})
 
     # Who looks at it

@@ -1,0 +1,193 @@
+"""Changes of rule sets, rule by rule: what an entry of a log, or a call, does to a set, aside from the one in force.
+
+A change costs the nodes on the way to its rule; everything else is shared with the set before it. Several changes are
+made all or none, in their order.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from headgate.limiter.rule_name import Steps, steps_text
+from headgate.rules.content import RuleContent, added, canonical, fields_of, rule_head, rule_number, settings_number
+from headgate.rules.problems import Problem, RulesError
+from headgate.rules.request_limits import RequestLimits
+from headgate.rules.ruleset import MOST_TRAIL, Domain, RuleSet, Trail
+from headgate.rules.sharding import SHARED_BUT_SHARDED, split_counters
+from headgate.rules.tree import Level, RuleNode
+from headgate.rules.tree_edit import node_at, rule_at, with_rule
+from headgate.rules.wildcards import is_pattern
+
+LEAVES_KEPT: Final = 4_096
+"""Limits that rules which come one by one share: as many as most sets have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """A rule comes to a path of a domain, or takes the place of the one that is there."""
+
+    domain: str
+    path: Steps
+    rule: RuleContent
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The rule at a path goes, if there is one; those below it stay. Without a path the whole domain goes."""
+
+    domain: str
+    path: Steps = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DomainSettings:
+    """A domain has these settings from now on, and comes to be if there was none."""
+
+    domain: str
+    shard_by: str = ""
+    request_limits: RequestLimits | None = None
+
+
+Change = Put | Delete | DomainSettings
+
+
+def changed(rules: RuleSet, changes: Iterable[Change]) -> RuleSet:
+    """Make the set that these changes lead to. Raises `RulesError`, and then nothing came of any of them."""
+    domains: dict[str, Domain | None] = {}
+    for change in changes:
+        name = change.domain
+        before = domains[name] if name in domains else rules.domain(name)
+        domains[name] = _changed_domain(name, before, change)
+    return rules.with_domains({name: domain for name, domain in domains.items() if domain is not rules.domain(name)})
+
+
+def _changed_domain(name: str, domain: Domain | None, change: Change) -> Domain | None:
+    if isinstance(change, Delete):
+        if domain is None or not change.path:
+            return None
+        return _with_rule(domain, change.path, None)
+    domain = domain or Domain(name, {}, total=0, count=0)
+    if isinstance(change, DomainSettings):
+        return _with_settings(domain, change)
+    return _with_rule(domain, change.path, change.rule)
+
+
+def _with_rule(domain: Domain, path: Steps, rule: RuleContent | None) -> Domain:
+    before = rule_at(domain.level, path)
+    if rule == before:
+        return domain
+    if rule is not None:
+        _check_shared(domain, path, rule)
+    key, value = path[-1]
+    head = rule_head(path[:-1], key)
+    forms = [None if item is None else canonical(fields_of(item)) for item in (before, rule)]
+    left, right = (0 if form is None else rule_number(head, value, form) for form in forms)
+    leaf = None if rule is None or forms[1] is None else _leaf(forms[1], rule)
+    level, orders = with_rule(domain.level, path, rule, leaf)
+    count = domain.count + _limits_in(rule) - _limits_in(before)
+    return _with_level(domain, level, added(domain.total, right, -left, orders), count, _trail(domain, path))
+
+
+def _trail(domain: Domain, path: Steps) -> Trail:
+    key, value = path[0]
+    exact = bool(value) and not is_pattern(key, value)
+    return ((domain.version, key, value if exact else None), *domain.trail[: MOST_TRAIL - 1])
+
+
+def _limits_in(rule: RuleContent | None) -> int:
+    return int(rule is not None and rule.limit is not None)
+
+
+def _with_level(domain: Domain, level: Level, total: int, count: int, trail: Trail) -> Domain:
+    return Domain(
+        domain.name,
+        level,
+        total=total,
+        count=count,
+        shard_by=domain.shard_by,
+        request_limits=domain.request_limits,
+        paths=domain.paths,
+        trail=trail,
+        under=domain.under,
+    )
+
+
+def _with_settings(domain: Domain, said: DomainSettings) -> Domain:
+    if said.shard_by != domain.shard_by:
+        found = [reason for _, reason in split_counters(domain.level, said.shard_by, lambda: None)]
+        if found:
+            raise RulesError([Problem(domain.name, 1, reason) for reason in found])
+    before = settings_number(domain.shard_by, domain.request_limits)
+    after = settings_number(said.shard_by, said.request_limits)
+    return Domain(
+        domain.name,
+        domain.level,
+        total=added(domain.total, after, -before),
+        count=domain.count,
+        shard_by=said.shard_by,
+        request_limits=said.request_limits,
+        paths=domain.paths,
+    )
+
+
+def _check_shared(domain: Domain, path: Steps, rule: RuleContent) -> None:
+    key, pattern = path[-1]
+    above = [step[0] for step in path[:-1]]
+    if rule.shared and key == domain.shard_by and key not in above:
+        reason = SHARED_BUT_SHARDED.format(key=key, pattern=pattern)
+        raise RulesError([Problem(f"{domain.name}: {steps_text(path)}", 1, reason)])
+
+
+_leaves: dict[bytes, RuleNode] = {}
+
+
+def _leaf(form: bytes, rule: RuleContent) -> RuleNode:
+    """The leaf that all rules share which say this; forgotten when there are too many, which costs memory only."""
+    leaf = _leaves.get(form)
+    if leaf is None:
+        if len(_leaves) >= LEAVES_KEPT:
+            _leaves.clear()
+        leaf = _leaves[form] = RuleNode(rule.limit, None, is_rule=True)
+    return leaf
+
+
+# From one state of a domain to another
+
+
+def changes_between(name: str, old: Domain | None, new: Domain | None) -> Iterator[Change]:
+    """The changes that lead from one state of a domain to another, as few as the order of wildcards allows."""
+    if new is None:
+        if old is not None:
+            yield Delete(name)
+        return
+    if old is None or (old.shard_by, old.request_limits) != (new.shard_by, new.request_limits):
+        yield DomainSettings(name, new.shard_by, new.request_limits)
+    before, after = dict(() if old is None else old.rules()), dict(new.rules())
+    moved = _moved({} if old is None else old.level, new.level, ())
+    yield from (Delete(name, path) for path in before if path not in after or _is_below(path, moved))
+    for path, rule in after.items():
+        if before.get(path) != rule or _is_below(path, moved):
+            yield Put(name, path, rule)
+
+
+def _moved(old: Level, new: Level, above: Steps) -> set[Steps]:
+    """Paths of wildcards that must go and come again, with all below them, to stand in the new order."""
+    found: set[Steps] = set()
+    for key, slot in new.items():
+        had = old.get(key)
+        if had is None:
+            continue
+        wanted = [wildcard.pattern for wildcard in slot.ordered]
+        stays = [wildcard.pattern for wildcard in had.ordered if wildcard.pattern in wanted]
+        result = stays + [pattern for pattern in wanted if pattern not in stays]
+        same = next((at for at, pattern in enumerate(wanted) if result[at] != pattern), len(wanted))
+        found |= {(*above, (key, pattern)) for pattern in wanted[same:]}
+        for value, node, _, _ in slot.rules():
+            own = node_at(old, ((key, value),)) if node.children is not None else None
+            if own is not None and own[0].children is not None and own[0] is not node:
+                found |= _moved(own[0].children, node.children or {}, (*above, (key, value)))
+    return found
+
+
+def _is_below(path: Steps, moved: set[Steps]) -> bool:
+    return bool(moved) and any(path[:length] in moved for length in range(1, len(path) + 1))

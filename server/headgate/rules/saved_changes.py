@@ -1,0 +1,86 @@
+"""Changes of a domain since it was written as a whole: one line each time, appended.
+
+    <digest of the rest> [version before, version after, [changes]]\\n
+
+A line counts only where its version before is the one that is there, and it leads to its version after. So lines that
+another process wrote too, that were cut off, or that are older than the domain's file do no harm.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed
+from headgate.rules.content import fields_of
+from headgate.rules.one_rule import read_rule
+from headgate.rules.private_files import open_private, read_ours
+from headgate.rules.problems import RulesError
+from headgate.rules.request_limits import RequestLimits
+from headgate.rules.ruleset import Domain, rule_set
+
+_DIGEST_BYTES = 8
+"""Enough to tell a line that was cut off; who changes one on purpose is kept out by the file's mode."""
+
+
+def append_changes(path: Path, before: str, after: str, changes: Sequence[Change], most_bytes: int) -> bool:
+    """Append one line and sync it; false, and nothing done, where the file would be too large. Raises OSError."""
+    body = json.dumps([before, after, [change_json(change) for change in changes]], separators=(",", ":")).encode()
+    # Behind a line that was cut off, too, it begins a line of its own.
+    line = b"\n" + _digest(body) + b" " + body + b"\n"
+    with open(path, "ab", opener=open_private) as file:
+        if file.tell() + len(line) > most_bytes:
+            return False
+        # One call, at the end of the file, so that lines of several processes don't run together.
+        os.write(file.fileno(), line)
+        os.fsync(file.fileno())
+    return True
+
+
+def with_saved_changes(domain: Domain, path: Path) -> Domain:
+    """Make the changes that were saved after the domain. Raises `SnapshotError` where the file is not ours."""
+    try:
+        lines = read_ours(path).split(b"\n")
+    except OSError:
+        return domain
+    for line in lines:
+        digest, _, body = line.partition(b" ")
+        if body and digest == _digest(body):
+            domain = _changed(domain, *json.loads(body))
+    return domain
+
+
+def _changed(domain: Domain, before: str, after: str, changes: list[Any]) -> Domain:
+    if domain.version != before:
+        return domain
+    try:
+        rules = changed(rule_set({domain.name: domain}), [change_of(domain.name, item) for item in changes])
+    except RulesError:
+        return domain
+    new = rules.domain(domain.name)
+    return new if new is not None and new.version == after else domain
+
+
+def change_json(change: Change) -> list[Any]:
+    """A change as plain values, without its domain: [path, fields], [path], or [{settings}]."""
+    if isinstance(change, Put):
+        return [change.path, fields_of(change.rule)]
+    if isinstance(change, Delete):
+        return [change.path]
+    return [{"shard_by": change.shard_by, "request_limits": change.request_limits}]
+
+
+def change_of(domain: str, item: list[Any]) -> Change:
+    """The change that plain values say. Raises `RulesError` for a rule that no file may have."""
+    first = item[0]
+    if isinstance(first, dict):
+        said = first["request_limits"]
+        return DomainSettings(domain, first["shard_by"], None if said is None else RequestLimits(said))
+    path = tuple((str(key), str(value)) for key, value in first)
+    return Put(domain, path, read_rule(domain, path, item[1])) if len(item) == 2 else Delete(domain, path)
+
+
+def _digest(body: bytes) -> bytes:
+    return blake2b(body, digest_size=_DIGEST_BYTES).hexdigest().encode()

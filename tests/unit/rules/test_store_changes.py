@@ -1,0 +1,65 @@
+"""A feed that hands over changes of single rules: what is in force is always a version that somebody named."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from headgate.limiter.limit import Limit, Unit
+from headgate.rules import snapshot
+from headgate.rules.changes import Change, Delete, Put, changed
+from headgate.rules.content import RuleContent
+from headgate.rules.feed import ChangesOf, Outcome
+from headgate.rules.problems import OtherVersion
+
+from tests.unit.rules.test_rules_acceptance import Rig, good
+
+ANN = Put("a", (("user", "ann"),), RuleContent(Limit(3, Unit.MINUTE)))
+GONE = Delete("b", (("k", ""),))
+
+
+def change(rig: Rig, *changes: Change, before: str = "", after: str = "") -> Outcome:
+    current = rig.store.current
+    return asyncio.run(
+        rig.store.change(
+            ChangesOf(
+                before or current.version.digest, after or changed(current, changes).version.digest, tuple(changes)
+            )
+        )
+    )
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig({"a.yaml": good("a", 1), "b.yaml": good("b", 1)}, data_dir=tmp_path)
+
+
+def test_changes_come_into_force_and_are_saved(rig: Rig, tmp_path: Path) -> None:
+    counter = rig.store.current.version.counter
+    outcome = change(rig, ANN, GONE)
+    assert rig.limits == {"a:k": 1, "a:user=ann": 3}
+    assert outcome.version == rig.store.status.version == rig.store.current.version
+    assert outcome.version.counter == counter + 1
+    assert (rig.store.status.in_sync, rig.store.status.rules) == (True, 2)
+    assert snapshot.load(tmp_path).rules.version.digest == rig.store.current.version.digest
+    later = Rig(None, data_dir=tmp_path)
+    assert later.limits == rig.limits
+
+
+def test_changes_of_another_version_change_nothing(rig: Rig) -> None:
+    before = rig.store.current
+    with pytest.raises(OtherVersion, match=r"changes of version 00, and .* is in force"):
+        change(rig, ANN, before="00")
+    with pytest.raises(OtherVersion, match="and not to 00 as they say"):
+        change(rig, ANN, after="00")
+    assert rig.store.current is before
+    change(rig, ANN)
+    with pytest.raises(OtherVersion):
+        change(rig, GONE, before=before.version.digest)
+    assert rig.limits == {"a:k": 1, "b:k": 1, "a:user=ann": 3}
+
+
+def test_a_whole_source_after_changes_takes_them_back(rig: Rig) -> None:
+    version = rig.store.current.version.digest
+    change(rig, ANN)
+    rig.take({"a.yaml": good("a", 1), "b.yaml": good("b", 1)})
+    assert rig.store.current.version.digest == version
