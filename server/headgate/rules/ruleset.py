@@ -90,7 +90,7 @@ class Domain:
         self.paths = paths or {}
         """Paths of the files by their numbers in the places of rules; none, where places are not known."""
         self.trail = trail
-        """Where its latest changes were, the last one first."""
+        """Places of its latest changes, the last one first."""
         self.under = under or Under()
 
     def shard_key(self, entries: Sequence[tuple[str, str]]) -> bytes | None:

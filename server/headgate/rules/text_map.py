@@ -29,7 +29,7 @@ MOST_BITS: Final = 24
 V = TypeVar("V")
 
 
-class Bucket(Generic[V]):
+class TextBucket(Generic[V]):
     """Entries whose texts' hashes end with the same bits."""
 
     __slots__ = ("bits", "entries", "notes")
@@ -47,7 +47,7 @@ class TextMap(Generic[V]):
 
     __slots__ = ("_column_mask", "_count", "_row_mask", "_rows")
 
-    def __init__(self, rows: tuple[tuple[Bucket[V], ...], ...], count: int) -> None:
+    def __init__(self, rows: tuple[tuple[TextBucket[V], ...], ...], count: int) -> None:
         """`rows` have all the same length; use `text_map`."""
         self._rows = rows
         self._row_mask = len(rows) - 1
@@ -91,7 +91,7 @@ class TextMap(Generic[V]):
         entries = bucket.entries.copy()
         entries[text] = value
         count = self._count + len(entries) - len(bucket.entries)
-        changed = self._with(place, Bucket(bucket.bits, entries), None, count)
+        changed = self._with(place, TextBucket(bucket.bits, entries), None, count)
         while len(changed._bucket(place).entries) > BUCKET_ENTRIES and changed._bucket(place).bits < MOST_BITS:
             changed = changed._split(place)
         return changed
@@ -102,9 +102,9 @@ class TextMap(Generic[V]):
         bucket = self._bucket(place)
         entries = bucket.entries.copy()
         del entries[text]
-        return self._with(place, Bucket(bucket.bits, entries), None, self._count - 1)
+        return self._with(place, TextBucket(bucket.bits, entries), None, self._count - 1)
 
-    def _buckets(self) -> Iterator[Bucket[V]]:
+    def _buckets(self) -> Iterator[TextBucket[V]]:
         """Each bucket once: at the first of its places in the table."""
         columns = self._column_mask + 1
         for line, row in enumerate(self._rows):
@@ -112,10 +112,10 @@ class TextMap(Generic[V]):
                 if (line * columns + column) >> bucket.bits == 0:
                     yield bucket
 
-    def _bucket(self, place: int) -> Bucket[V]:
+    def _bucket(self, place: int) -> TextBucket[V]:
         return self._rows[(place >> ROW_BITS) & self._row_mask][place & self._column_mask]
 
-    def _with(self, place: int, low: Bucket[V], high: Bucket[V] | None, count: int) -> "TextMap[V]":
+    def _with(self, place: int, low: TextBucket[V], high: TextBucket[V] | None, count: int) -> "TextMap[V]":
         """Put a bucket, or the two halves of one, in the place of the bucket that is there."""
         bits = self._bucket(place).bits
         rows = list(self._rows)
@@ -134,7 +134,7 @@ class TextMap(Generic[V]):
         halves: tuple[dict[str, V], dict[str, V]] = ({}, {})
         for text, value in bucket.entries.items():
             halves[(hash(text) >> bucket.bits) & 1][text] = value
-        low, high = (Bucket(bucket.bits + 1, half) for half in halves)
+        low, high = (TextBucket(bucket.bits + 1, half) for half in halves)
         return self._with(place, low, high, self._count)
 
     def _doubled(self) -> "TextMap[V]":
@@ -151,8 +151,10 @@ def text_map(entries: dict[str, V], notes: "array[int] | None" = None) -> TextMa
     while len(entries) > BUILT_ENTRIES << bits and bits < MOST_BITS:
         bits += 1
     if bits == 0:
-        return TextMap(((Bucket(0, entries, notes),),), len(entries))
-    buckets: list[Bucket[V]] = [Bucket(bits, {}, None if notes is None else array("Q")) for _ in range(1 << bits)]
+        return TextMap(((TextBucket(0, entries, notes),),), len(entries))
+    buckets: list[TextBucket[V]] = [
+        TextBucket(bits, {}, None if notes is None else array("Q")) for _ in range(1 << bits)
+    ]
     for number, (text, value) in enumerate(entries.items()):
         bucket = buckets[hash(text) & (1 << bits) - 1]
         bucket.entries[text] = value

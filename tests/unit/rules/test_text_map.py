@@ -2,7 +2,7 @@
 
 from array import array
 
-from headgate.rules.text_map import BUCKET_ENTRIES, Bucket, TextMap, text_map
+from headgate.rules.text_map import BUCKET_ENTRIES, TextBucket, TextMap, text_map
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,7 +39,7 @@ def test_it_grows_one_by_one_to_any_size_and_shares_what_it_can() -> None:
     assert sum(id(row) not in rows for row in changed._rows) <= 2
 
 
-def every(made: TextMap[int]) -> list[Bucket[int]]:
+def every(made: TextMap[int]) -> list[TextBucket[int]]:
     return [bucket for row in made._rows for bucket in row]
 
 
@@ -54,7 +54,7 @@ class SameHash(str):
 
 def test_texts_of_one_hash_do_not_double_the_table_for_ever() -> None:
     made = TextMap(
-        ((Bucket(24, {SameHash(f"t{number}"): number for number in range(BUCKET_ENTRIES)}),),), BUCKET_ENTRIES
+        ((TextBucket(24, {SameHash(f"t{number}"): number for number in range(BUCKET_ENTRIES)}),),), BUCKET_ENTRIES
     )
     made = made.put(SameHash("one more"), 1)
     assert len(made) == BUCKET_ENTRIES + 1
