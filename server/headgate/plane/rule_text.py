@@ -1,0 +1,292 @@
+"""Rules as the plane holds them: one JSON text per rule, always the same for the same rule, and files made of them.
+
+A rule's text has the fields that stand in a descriptor, without `key`, `value` and `descriptors`, which its path says;
+defaults are left out. Of values with `*` the first that matches wins, so these have a `place` beside them: their order
+in the file, from 0 on. A domain's own fields are the rule with the empty path.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from headgate.clock import SystemClock
+from headgate.errors import BadRequest
+from headgate.limiter.limit import (
+    DEFAULT_PRECISION_MILLIONTHS,
+    GLOBAL_FROM_MS,
+    MILLION,
+    Algorithm,
+    Limit,
+    Scope,
+)
+from headgate.limiter.rule_name import Steps
+from headgate.plane.entry import RuleChange
+from headgate.rules.directory import compile_source
+from headgate.rules.limits import CLASS_ON_ERROR
+from headgate.rules.model import Version
+from headgate.rules.pace import Pace
+from headgate.rules.problems import Problem, RulesError
+from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.source import RulesSource, SourceFile
+from headgate.rules.tree import Level, RuleNode
+from headgate.rules.wildcards import is_pattern
+
+PLACE: Final = "place"
+_IN_THE_PATH: Final = ("key", "value", "descriptors")
+_NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
+Fields = dict[str, Any]
+
+
+# From compiled rules
+
+
+def rules_of(rules: RuleSet, domain: str) -> Iterator[RuleChange]:
+    """Every rule of a domain of a compiled set, as puts, its own fields first."""
+    compiled = rules.domains[domain]
+    yield RuleChange(domain, (), dump(_own_fields(compiled)))
+    for path, fields in _walk(rules, compiled.level, ()):
+        yield RuleChange(domain, path, dump(fields))
+
+
+def _own_fields(domain: Domain) -> Fields:
+    fields = {"shard_by": domain.shard_by, "request_limits": domain.request_limits}
+    return {name: str(value) for name, value in fields.items() if value}
+
+
+def _walk(rules: RuleSet, level: Level, above: Steps) -> Iterator[tuple[Steps, Fields]]:
+    for slot in level.values():
+        for value, number in slot.values.items():
+            yield from _rule(rules, rules.nodes[number], (*above, (slot.key, value)), {})
+        for place, wildcard in enumerate(slot.wildcards.ordered if slot.wildcards is not None else ()):
+            shared = {"share_threshold": True} if wildcard.shared else {}
+            yield from _rule(rules, wildcard.node, (*above, (slot.key, wildcard.pattern)), {PLACE: place, **shared})
+        if slot.any_node is not None:
+            yield from _rule(rules, slot.any_node, (*above, (slot.key, "")), {})
+
+
+def _rule(rules: RuleSet, node: RuleNode, path: Steps, fields: Fields) -> Iterator[tuple[Steps, Fields]]:
+    if node.limit is not None:
+        fields = fields | limit_fields(node.limit)
+    # What only leads on to others follows from their paths.
+    if fields or node.children is None:
+        yield path, fields
+    if node.children is not None:
+        yield from _walk(rules, node.children, path)
+
+
+def limit_fields(limit: Limit) -> Fields:
+    """Fields of a descriptor that give this limit."""
+    rate: Fields = {"unlimited": True} if limit.unlimited else _rate(limit)
+    named = {"name": limit.name, "replaces": [{"name": name} for name in limit.replaces]}
+    rate |= {name: value for name, value in named.items() if value}
+    flags = {
+        "shadow_mode": limit.shadow,
+        "quota_mode": limit.quota,
+        "detailed_metric": limit.detailed_metric,
+        "value_to_metric": limit.value_to_metric,
+    }
+    fields: Fields = {"rate_limit": rate, **{name: True for name, is_set in flags.items() if is_set}}
+    if limit.metadata is not None:
+        fields["metadata"] = dict(limit.metadata)
+    return fields
+
+
+def _rate(limit: Limit) -> Fields:
+    gcra = limit.algorithm is Algorithm.GCRA
+    forced = limit.scope is Scope.GLOBAL and limit.window_ms < GLOBAL_FROM_MS
+    optional = (
+        ("unit_multiplier", limit.unit_multiplier, 1),
+        ("algorithm", limit.algorithm.value, Algorithm.SLIDING_WINDOW.value),
+        ("burst", limit.burst, limit.requests_per_unit if gcra else 0),
+        ("precision", _percent(limit.precision_millionths), _percent(DEFAULT_PRECISION_MILLIONTHS)),
+        ("class", limit.traffic_class and limit.traffic_class.value, None),
+        ("on_error", limit.on_error.value, CLASS_ON_ERROR[limit.traffic_class].value),
+        ("scope", limit.scope and limit.scope.value, None),
+        ("force_global", forced, False),
+        ("overdraft", limit.overdraft, None),
+        ("refund", limit.refund, None),
+    )
+    rate: Fields = {"unit": limit.unit.name.lower(), "requests_per_unit": limit.requests_per_unit}
+    return rate | {name: value for name, value, default in optional if value != default}
+
+
+def _percent(millionths: int) -> str:
+    whole, rest = divmod(millionths, MILLION // 100)
+    return f"{whole}.{rest:04d}".rstrip("0").rstrip(".") + "%"
+
+
+# Texts
+
+
+def dump(fields: Fields) -> bytes:
+    """Write a rule's fields in the one way that they are written."""
+    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+
+
+def load(text: bytes) -> Fields:
+    """Read a rule's fields. Raises BadRequest for what is no JSON object, or says what its path does."""
+    try:
+        fields = json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise BadRequest(f"a rule is a JSON object: {error}") from None
+    if not isinstance(fields, dict):
+        raise BadRequest("a rule is a JSON object with the fields of a descriptor")
+    for name in _IN_THE_PATH:
+        if name in fields:
+            raise BadRequest(f"`{name}` stands in the path of a rule, and not in its text")
+    return fields
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+# Files
+
+
+@dataclass(slots=True)
+class _Node:
+    fields: Fields = field(default_factory=dict)
+    children: "dict[tuple[str, str], _Node]" = field(default_factory=dict)
+
+    def in_order(self) -> "list[tuple[tuple[str, str], _Node]]":
+        return sorted(self.children.items(), key=lambda item: _order(*item))
+
+
+def _order(step: tuple[str, str], node: _Node) -> tuple[Any, ...]:
+    """Order of one level. Of patterns with one place the longer comes first, which says more."""
+    key, value = step
+    return (key, *((node.fields.get(PLACE, 0), -len(value)) if is_pattern(key, value) else (0, 0)), value)
+
+
+@dataclass(frozen=True, slots=True)
+class DomainFile:
+    """A rules file of one domain, each rule on a line of its own."""
+
+    text: bytes
+    paths: tuple[Steps, ...]
+    """Path of the rule on each line."""
+
+
+def domain_file(domain: str, rules: Mapping[Steps, Fields]) -> DomainFile:
+    """Write a domain's rules as a file that the reader of rules takes."""
+    root = _Node()
+    for path, fields in rules.items():
+        node = root
+        for step in path:
+            node = node.children.setdefault(step, _Node())
+        node.fields = fields
+    lines = [_json({"domain": domain, **root.fields})[:-1] + ', "descriptors": [']
+    paths: list[Steps] = [()]
+    _write(root, (), lines, paths)
+    return DomainFile(("\n".join(lines) + "\n]}\n").encode(), tuple(paths))
+
+
+def _write(node: _Node, above: Steps, lines: list[str], paths: list[Steps]) -> None:
+    children = node.in_order()
+    for number, (step, child) in enumerate(children):
+        named = {"key": step[0], **({"value": step[1]} if step[1] else {})}
+        fields = {name: value for name, value in child.fields.items() if name != PLACE}
+        end = "," if number + 1 < len(children) else ""
+        paths.append((*above, step))
+        if not child.children:
+            lines.append(_json(named | fields) + end)
+            continue
+        lines.append(_json(named | fields)[:-1] + ', "descriptors": [')
+        _write(child, (*above, step), lines, paths)
+        lines[-1] += "]}" + end
+
+
+def _json(fields: Fields) -> str:
+    return _NOT_ASCII.sub(_escaped, json.dumps(fields, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """Escape a character that YAML does not print, as YAML reads it."""
+    character = match[0]
+    if character.isprintable() and character != "\ufeff":
+        return character
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 65536 else f"\\U{number:08x}"
+
+
+# Checking
+
+
+@dataclass(frozen=True, slots=True)
+class RuleProblem:
+    """A reason for which a change is refused."""
+
+    domain: str
+    path: Steps
+    reason: str
+
+
+def checked(
+    domain: str, puts: Iterable[RuleChange], own_fields: bytes | None
+) -> tuple[list[RuleChange], list[RuleProblem]]:
+    """Check rules of one domain as `rules check` would, and write them in canonical form; or every problem of theirs.
+
+    `own_fields` are the domain's where no put says them.
+    """
+    given, problems = _loaded(domain, puts)
+    if problems:
+        return [], problems
+    if () not in given and own_fields is not None:
+        found = _compile(domain, {(): load(own_fields), **given})
+    else:
+        found = _compile(domain, given)
+    if not isinstance(found, RuleSet):
+        return [], found
+    canonical = {change.path: change for change in rules_of(found, domain)}
+    return [_placed(canonical.get(path) or _bare(domain, path), fields) for path, fields in given.items()], []
+
+
+def _loaded(domain: str, puts: Iterable[RuleChange]) -> tuple[dict[Steps, Fields], list[RuleProblem]]:
+    given: dict[Steps, Fields] = {}
+    problems: list[RuleProblem] = []
+    for put in puts:
+        try:
+            given[put.path] = load(put.rule or b"{}")
+            _check_place(put.path, given[put.path])
+        except BadRequest as error:
+            problems.append(RuleProblem(domain, put.path, str(error)))
+    return given, problems
+
+
+def _check_place(path: Steps, fields: Fields) -> None:
+    place = fields.get(PLACE, 0)
+    if PLACE in fields and not (path and is_pattern(*path[-1])):
+        raise BadRequest("`place` has a meaning for a value with a `*` in it only")
+    if type(place) is not int or not 0 <= place < 2**31:
+        raise BadRequest("`place` is a whole number, from 0 on")
+    if not all(key for key, _ in path):
+        raise BadRequest("a step of a path has no key")
+
+
+def _bare(domain: str, path: Steps) -> RuleChange:
+    """A rule that only leads on to others of the same call: without fields of its own."""
+    return RuleChange(domain, path, dump({}))
+
+
+def _placed(change: RuleChange, fields: Fields) -> RuleChange:
+    """Give a rule the place that its author says: in the file that it was checked in it had another."""
+    if not change.path or not is_pattern(*change.path[-1]):
+        return change
+    own = {**json.loads(change.rule or b"{}"), PLACE: fields.get(PLACE, 0)}
+    return RuleChange(change.domain, change.path, dump(own))
+
+
+def _compile(domain: str, given: Mapping[Steps, Fields]) -> RuleSet | list[RuleProblem]:
+    file = domain_file(domain, given)
+    source = RulesSource((SourceFile(domain, file.text, domain),), "")
+    try:
+        return compile_source(source, Version(0, ""), Pace(SystemClock()), merge_domains=False)
+    except RulesError as error:
+        return [RuleProblem(domain, _path_at(file, problem), problem.reason) for problem in error.problems]
+
+
+def _path_at(file: DomainFile, problem: Problem) -> Steps:
+    return file.paths[min(problem.line, len(file.paths)) - 1]
