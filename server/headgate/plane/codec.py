@@ -212,5 +212,7 @@ def _follower(
 ) -> FollowerState:
     if not name:
         raise BadRequest("a follower without a name")
-    texts = (text[:MAX_NAME_CHARS] for text in (name, region, software))
-    return FollowerState(*texts, relay, decode_position(has), since_ms, refused)
+    most = MAX_NAME_CHARS
+    return FollowerState(
+        name[:most], region[:most], software[:most], relay, decode_position(has), since_ms, refused
+    )  # fmt: skip

@@ -1,23 +1,24 @@
-"""Versions of rules by content: a domain's is a sum over its rules, the set's a hash over all domains.
+"""Versions of a log's rules: the numbers that a change adds to its domain's sum, and the version of all domains.
 
-A sum, because one rule of five million changes it by a subtraction and an addition: nothing of the others is read. Each
-addend is a keyed hash of a rule with its path, as wide as the sum, so two contents share a version only by an accident
-that does not happen. It guards against mistakes and not against authors, who are known and may write what they like.
+The numbers are those of rules everywhere (headgate.rules.content), so a plane, its nodes and a directory of the same
+rules name one version. The cost of a change follows from the change: of other rules nothing is read but the patterns
+that stand beside one that changes.
 """
 
-import hashlib
 import json
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from headgate.limiter.rule_name import Steps
+from headgate.rules import content
+from headgate.rules.request_limits import RequestLimits
+from headgate.rules.wildcards import is_pattern
 
-_BYTES: Final = 32
-_MODULUS: Final = 1 << 8 * _BYTES
-_RULE: Final = b"headgate rule 1"
-_SET: Final = b"headgate set 1"
-VERSION_CHARS: Final = 32
-"""Hexadecimal digits of a version: 128 bits."""
+PLACE: Final = "place"
+"""Field of a rule whose value has a `*`: its place among those beside it, of which the first that matches wins."""
+
+Slot = tuple[Steps, str]
+"""One key on one level: the way to the level, and the key."""
 
 
 def path_text(path: Steps) -> str:
@@ -30,37 +31,61 @@ def path_of(text: str) -> Steps:
     return tuple((key, value) for key, value in json.loads(text))
 
 
-def weight(path: str, rule: bytes | None) -> int:
-    """Addend of one rule, by its path's text; a rule that is not there weighs nothing."""
+def slot_of(path: Steps) -> Slot | None:
+    """The slot of a rule whose value has a `*`, where order matters; None for others."""
+    return (path[:-1], path[-1][0]) if path and is_pattern(*path[-1]) else None
+
+
+def slot_text(path: Steps) -> str | None:
+    """Write the slot of a path as text, if it has one."""
+    slot = slot_of(path)
+    return None if slot is None else path_text((*slot[0], (slot[1], "")))
+
+
+def number(path: Steps, rule: bytes | None) -> int:
+    """Number a rule, or a domain's own fields; one that is not there adds nothing."""
     if rule is None:
         return 0
-    digest = hashlib.blake2b(rule, digest_size=_BYTES, person=_RULE, salt=b"", key=_short(path))
-    return int.from_bytes(digest.digest())
+    fields: dict[str, Any] = json.loads(rule)
+    if not path:
+        limits = fields.get("request_limits")
+        return content.settings_number(fields.get("shard_by", ""), None if limits is None else RequestLimits(limits))
+    fields.pop(PLACE, None)
+    *above, (key, value) = path
+    return content.rule_number(content.rule_head(tuple(above), key), value, content.canonical(fields))
 
 
-def _short(path: str) -> bytes:
-    """Name a path in as many bytes as a key of the hash may have."""
-    return hashlib.blake2b(path.encode("utf-8", "surrogatepass"), digest_size=_BYTES).digest()
+def order_number(slot: Slot, rules: Mapping[str, bytes]) -> int:
+    """Number the order of a slot's patterns, each given with its rule."""
+    return content.order_number(*slot, in_order({pattern: place_of(rule) for pattern, rule in rules.items()}))
 
 
-def changed(total: int, path: str, before: bytes | None, after: bytes | None) -> int:
-    """Sum of a domain in which one rule became another."""
-    return (total - weight(path, before) + weight(path, after)) % _MODULUS
+def place_of(rule: bytes) -> int:
+    """The place that a rule says, 0 where it says none."""
+    return int(json.loads(rule).get(PLACE, 0))
+
+
+def in_order(places: Mapping[str, int]) -> list[str]:
+    """Sort patterns by their places; of two with one place the longer comes first, which says more."""
+    return sorted(places, key=lambda pattern: (places[pattern], -len(pattern), pattern))
+
+
+def added(total: int, *numbers: int) -> int:
+    """Add numbers to a sum; negative ones are taken away."""
+    return content.added(total, *numbers)
 
 
 def set_version(domains: Mapping[str, int]) -> str:
     """Version of a set, from the sum of each domain."""
-    digest = hashlib.blake2b(digest_size=_BYTES, person=_SET)
-    for name in sorted(domains):
-        encoded = name.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:%s" % (len(encoded), encoded))
-        digest.update(pack(domains[name]))
-    return digest.hexdigest()[:VERSION_CHARS]
+    numbers: Iterable[int] = (
+        content.domain_number(name, content.version_of(total)) for name, total in domains.items()
+    )  # fmt: skip
+    return content.version_of(content.added(0, *numbers))
 
 
 def pack(total: int) -> bytes:
     """Write a sum as bytes of one length."""
-    return total.to_bytes(_BYTES)
+    return total.to_bytes(content.SUM_BYTES)
 
 
 def unpack(data: bytes) -> int:

@@ -9,7 +9,7 @@ own, of a relay as of a node.
 - Nothing that is older than what the follower has is taken: not an entry, and not a snapshot. What a later log says
   counts more than what an earlier one did.
 - A copy is fresh when a beat says that it has the end of the log, as of when the beat's sender knew it; while something
-  of it is refused it is not, whatever beats say.
+  of it is not in force it is not, whatever beats say.
 """
 
 from collections.abc import Sequence
@@ -67,8 +67,8 @@ class Following:
         """The end of the log, as the present stream says."""
         self.fresh_s: float | None = None
         """Time at which the copy was last known to have the end of the root's log, and to be in force as a whole."""
-        self.refused = False
-        """True while something that the copy has could not be put into force."""
+        self.in_force = True
+        """False while something that the copy has is not in force: not yet, or because it was refused."""
         self.error = ""
         """Reason why the last message was not taken; empty if it was."""
         self._rules: list[RuleChange] = []
@@ -108,7 +108,7 @@ class Following:
 
     def _beat(self, beat: Beat, now_s: float) -> None:
         self.head = beat.head
-        if self.is_at_head and not self.refused:
+        if self.is_at_head and self.in_force:
             known_s = now_s - beat.age_ms / 1000
             self.fresh_s = known_s if self.fresh_s is None else max(self.fresh_s, known_s)
 

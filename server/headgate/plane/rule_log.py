@@ -5,7 +5,7 @@ are computed here from what is stored and never taken from a message: an entry t
 names is refused.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
@@ -58,6 +58,10 @@ class _Domain:
     rules: int
 
 
+def _anybody(_: Iterable[str]) -> None:
+    """Let an author change every domain."""
+
+
 class RuleLog:
     """One plane in one database. Calls block: a thread makes them, one at a time, except for `parts`."""
 
@@ -89,7 +93,14 @@ class RuleLog:
     def name(self, plane: str) -> None:
         """Give the log a name: a new one of its own, or, for a relay that becomes the root, a later one."""
         with self._writing() as connection:
-            self._move(connection, Position(plane, self.position.index, self.position.version))
+            self._move(connection, Position(plane, self.position.index, self.position.version), own=True)
+
+    @property
+    def is_copy(self) -> bool:
+        """True if the log was written elsewhere, and followed into this database."""
+        with self._database.reading() as connection:
+            row = connection.execute("SELECT own FROM place").fetchone()
+        return row is not None and not row[0]
 
     def close(self) -> None:
         """Close the database."""
@@ -103,11 +114,17 @@ class RuleLog:
             self._expect(expect)
             return self._append(connection, changes, author)
 
-    def rollback(self, version: str, author: Author, expect: str = "") -> list[LogEntry]:
-        """Append entries that lead back to a version; empty: to that before the last entry."""
+    def rollback(
+        self, version: str, author: Author, expect: str = "", allow: Callable[[Iterable[str]], None] = _anybody
+    ) -> list[LogEntry]:
+        """Append entries that lead back to a version; empty: to that before the last entry.
+
+        `allow` raises where the author may not change one of the domains.
+        """
         with self._writing() as connection:
             self._expect(expect)
             changes = self._way_back(connection, version)
+            allow({change.domain for change in changes})
             made = [
                 self._append(connection, changes[start : start + MOST_CHANGES], author)
                 for start in range(0, len(changes), MOST_CHANGES)
@@ -122,7 +139,7 @@ class RuleLog:
             if entry.position.plane != self.position.plane:
                 # Indexes of another log: what is here of the former one can't stand beside them.
                 connection.execute("DELETE FROM entries")
-            self._write(connection, entry, self._outcome(connection, entry.changes))
+            self._write(connection, entry, self._outcome(connection, entry.changes), own=False)
 
     def replace(self, position: Position, rules: Iterable[RuleChange]) -> None:
         """Take another's rules as a whole. Raises WrongVersion, and changes nothing, if they are not what it says."""
@@ -134,7 +151,7 @@ class RuleLog:
             if content.set_version(_totals(outcome.domains)) != position.version:
                 raise WrongVersion(f"rules of version {position.version} that have another one")
             self._store(connection, outcome)
-            self._move(connection, position)
+            self._move(connection, position, own=False)
 
     @contextmanager
     def _writing(self) -> Iterator[SqlConnection]:
@@ -157,38 +174,49 @@ class RuleLog:
         entry = LogEntry(
             position, before.version, tuple(outcome.changes), author.who, author.why, author.now_ms
         )  # fmt: skip
-        self._write(connection, entry, outcome)
+        self._write(connection, entry, outcome, own=True)
         return entry
 
-    def _write(self, connection: SqlConnection, entry: LogEntry, outcome: _Outcome) -> None:
+    def _write(self, connection: SqlConnection, entry: LogEntry, outcome: _Outcome, *, own: bool) -> None:
         if content.set_version(_totals(self._domains | outcome.domains)) != entry.position.version:
             raise WrongVersion(f"entry {entry.position.index} leads to another version than it says")
         self._store(connection, outcome)
         undo = pb.LogEntry(changes=map(encode_change, outcome.undo)).SerializeToString()
         values = (entry.position.index, entry.position.version, encode_entry(entry).SerializeToString(), undo)
         connection.execute("INSERT INTO entries (idx, version, entry, undo) VALUES (?, ?, ?, ?)", values)
-        self._move(connection, entry.position)
+        self._move(connection, entry.position, own=own)
         self._trim(connection)
 
     def _outcome(self, connection: SqlConnection, changes: Iterable[RuleChange]) -> _Outcome:
         """Work out what changes come to, without writing. A later change of a rule wins over an earlier one."""
         outcome = _Outcome([], [], {})
+        slots: dict[tuple[str, str], list[RuleChange]] = {}
         for (domain, path), change in {(item.domain, content.path_text(item.path)): item for item in changes}.items():
             row = connection.execute("SELECT rule FROM rules WHERE domain = ? AND path = ?", (domain, path)).fetchone()
             before = None if row is None else bytes(row[0])
             if before == change.rule:
                 continue
-            was = outcome.domains.get(domain) or self._domains.get(domain) or _Domain(0, 0)
-            count = was.rules + (change.rule is not None) - (before is not None)
-            outcome.domains[domain] = _Domain(content.changed(was.total, path, before, change.rule), count)
+            numbers = -content.number(change.path, before), content.number(change.path, change.rule)
+            self._add(outcome, domain, (change.rule is not None) - (before is not None), *numbers)
             outcome.changes.append(change)
             outcome.undo.append(RuleChange(domain, change.path, before))
+            if (slot := content.slot_text(change.path)) is not None:
+                slots.setdefault((domain, slot), []).append(change)
+        for (domain, slot), changed in slots.items():
+            self._add(outcome, domain, 0, *_order(connection, domain, slot, changed))
         return outcome
 
+    def _add(self, outcome: _Outcome, domain: str, rules: int, *numbers: int) -> None:
+        was = outcome.domains.get(domain) or self._domains.get(domain) or _Domain(0, 0)
+        outcome.domains[domain] = _Domain(content.added(was.total, *numbers), was.rules + rules)
+
     def _store(self, connection: SqlConnection, outcome: _Outcome) -> None:
-        rows = [(change.domain, content.path_text(change.path), change.rule) for change in outcome.changes]
+        rows = [
+            (change.domain, content.path_text(change.path), change.rule, content.slot_text(change.path))
+            for change in outcome.changes
+        ]
         connection.executemany(
-            "INSERT INTO rules (domain, path, rule) VALUES (?, ?, ?)"
+            "INSERT INTO rules (domain, path, rule, slot) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (domain, path) DO UPDATE SET rule = excluded.rule",
             [row for row in rows if row[2] is not None],
         )
@@ -206,11 +234,11 @@ class RuleLog:
                 connection.execute("DELETE FROM domains WHERE domain = ?", (name,))
         self._domains = {name: item for name, item in (self._domains | outcome.domains).items() if item.rules}
 
-    def _move(self, connection: SqlConnection, position: Position) -> None:
+    def _move(self, connection: SqlConnection, position: Position, *, own: bool) -> None:
         connection.execute("DELETE FROM place")
         connection.execute(
-            "INSERT INTO place (one, plane, idx, version) VALUES (1, ?, ?, ?)",
-            (position.plane, position.index, position.version),
+            "INSERT INTO place (one, plane, idx, version, own) VALUES (1, ?, ?, ?, ?)",
+            (position.plane, position.index, position.version, int(own)),
         )
         self.position = self._known = position
 
@@ -340,6 +368,19 @@ class RuleLog:
                 rules.append(change)
                 size += len(change.rule or b"")
             yield RulesPart(position, number, tuple(rules), last=True)
+
+
+def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[RuleChange]) -> tuple[int, int]:
+    """Numbers of the order in a slot, before some changes of its patterns (to be taken away) and after them."""
+    rows = connection.execute("SELECT path, rule FROM rules WHERE domain = ? AND slot = ?", (domain, slot))
+    before = {content.path_of(path)[-1][1]: bytes(rule) for path, rule in rows}
+    after = before | {change.path[-1][1]: change.rule for change in changes if change.rule is not None}
+    for change in changes:
+        if change.rule is None:
+            after.pop(change.path[-1][1], None)
+    *above, (key, _) = content.path_of(slot)
+    numbered = [content.order_number((tuple(above), key), rules) for rules in (before, after)]
+    return -numbered[0], numbered[1]
 
 
 def _place(connection: SqlConnection) -> Position:

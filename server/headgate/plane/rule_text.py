@@ -13,18 +13,11 @@ from typing import Any, Final
 
 from headgate.clock import SystemClock
 from headgate.errors import BadRequest
-from headgate.limiter.limit import (
-    DEFAULT_PRECISION_MILLIONTHS,
-    GLOBAL_FROM_MS,
-    MILLION,
-    Algorithm,
-    Limit,
-    Scope,
-)
 from headgate.limiter.rule_name import Steps
+from headgate.plane.content import PLACE
 from headgate.plane.entry import RuleChange
+from headgate.rules import content
 from headgate.rules.directory import compile_source
-from headgate.rules.limits import CLASS_ON_ERROR
 from headgate.rules.model import Version
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
@@ -33,7 +26,6 @@ from headgate.rules.source import RulesSource, SourceFile
 from headgate.rules.tree import Level, RuleNode
 from headgate.rules.wildcards import is_pattern
 
-PLACE: Final = "place"
 _IN_THE_PATH: Final = ("key", "value", "descriptors")
 _NOT_ASCII = re.compile(r"[^\x20-\x7e\n]")
 Fields = dict[str, Any]
@@ -60,15 +52,16 @@ def _walk(rules: RuleSet, level: Level, above: Steps) -> Iterator[tuple[Steps, F
         for value, number in slot.values.items():
             yield from _rule(rules, rules.nodes[number], (*above, (slot.key, value)), {})
         for place, wildcard in enumerate(slot.wildcards.ordered if slot.wildcards is not None else ()):
-            shared = {"share_threshold": True} if wildcard.shared else {}
-            yield from _rule(rules, wildcard.node, (*above, (slot.key, wildcard.pattern)), {PLACE: place, **shared})
+            path = (*above, (slot.key, wildcard.pattern))
+            yield from _rule(rules, wildcard.node, path, {PLACE: place}, shared=wildcard.shared)
         if slot.any_node is not None:
             yield from _rule(rules, slot.any_node, (*above, (slot.key, "")), {})
 
 
-def _rule(rules: RuleSet, node: RuleNode, path: Steps, fields: Fields) -> Iterator[tuple[Steps, Fields]]:
-    if node.limit is not None:
-        fields = fields | limit_fields(node.limit)
+def _rule(
+    rules: RuleSet, node: RuleNode, path: Steps, fields: Fields, *, shared: bool = False
+) -> Iterator[tuple[Steps, Fields]]:
+    fields = fields | content.fields_of(content.Rule(node.limit, shared))
     # What only leads on to others follows from their paths.
     if fields or node.children is None:
         yield path, fields
@@ -76,53 +69,12 @@ def _rule(rules: RuleSet, node: RuleNode, path: Steps, fields: Fields) -> Iterat
         yield from _walk(rules, node.children, path)
 
 
-def limit_fields(limit: Limit) -> Fields:
-    """Fields of a descriptor that give this limit."""
-    rate: Fields = {"unlimited": True} if limit.unlimited else _rate(limit)
-    named = {"name": limit.name, "replaces": [{"name": name} for name in limit.replaces]}
-    rate |= {name: value for name, value in named.items() if value}
-    flags = {
-        "shadow_mode": limit.shadow,
-        "quota_mode": limit.quota,
-        "detailed_metric": limit.detailed_metric,
-        "value_to_metric": limit.value_to_metric,
-    }
-    fields: Fields = {"rate_limit": rate, **{name: True for name, is_set in flags.items() if is_set}}
-    if limit.metadata is not None:
-        fields["metadata"] = dict(limit.metadata)
-    return fields
-
-
-def _rate(limit: Limit) -> Fields:
-    gcra = limit.algorithm is Algorithm.GCRA
-    forced = limit.scope is Scope.GLOBAL and limit.window_ms < GLOBAL_FROM_MS
-    optional = (
-        ("unit_multiplier", limit.unit_multiplier, 1),
-        ("algorithm", limit.algorithm.value, Algorithm.SLIDING_WINDOW.value),
-        ("burst", limit.burst, limit.requests_per_unit if gcra else 0),
-        ("precision", _percent(limit.precision_millionths), _percent(DEFAULT_PRECISION_MILLIONTHS)),
-        ("class", limit.traffic_class and limit.traffic_class.value, None),
-        ("on_error", limit.on_error.value, CLASS_ON_ERROR[limit.traffic_class].value),
-        ("scope", limit.scope and limit.scope.value, None),
-        ("force_global", forced, False),
-        ("overdraft", limit.overdraft, None),
-        ("refund", limit.refund, None),
-    )
-    rate: Fields = {"unit": limit.unit.name.lower(), "requests_per_unit": limit.requests_per_unit}
-    return rate | {name: value for name, value, default in optional if value != default}
-
-
-def _percent(millionths: int) -> str:
-    whole, rest = divmod(millionths, MILLION // 100)
-    return f"{whole}.{rest:04d}".rstrip("0").rstrip(".") + "%"
-
-
 # Texts
 
 
 def dump(fields: Fields) -> bytes:
     """Write a rule's fields in the one way that they are written."""
-    return json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    return content.canonical(fields)
 
 
 def load(text: bytes) -> Fields:

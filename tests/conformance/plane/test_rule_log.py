@@ -11,7 +11,7 @@ from headgate.plane.rule_log import Author, RuleLog, WrongVersion
 
 OpenDatabase = Callable[[], Database]
 ANN = Author("ann", "because", 1_000)
-TEN, TWENTY = b'{"limit":10}', b'{"limit":20}'
+TEN, TWENTY = b'{"shadow_mode":true}', b'{"quota_mode":true}'
 
 
 def put(path: str, rule: bytes | None = TEN, domain: str = "edge") -> RuleChange:
@@ -67,6 +67,22 @@ def test_other_content_has_another_version(log: RuleLog, other: RuleChange) -> N
     one = made(log.change([put("ann")], ANN)).position.version
     log.change([delete("ann")], ANN)
     assert made(log.change([other], ANN)).position.version != one
+
+
+def test_the_order_of_wildcards_is_part_of_the_content(log: RuleLog) -> None:
+    first = [put("a*", b'{"place":0}'), put("*b", b'{"place":1}')]
+    version = made(log.change(first, ANN)).position.version
+    assert made(log.change([put("a*", b'{"place":2}')], ANN)).position.version != version
+    log.change([delete("a*")], ANN)
+    assert made(log.change([put("a*", b'{"place":0}')], ANN)).position.version == version
+    assert made(log.change([put("*b", b'{"place":7}')], ANN)).position.version == version, "in the same order"
+
+
+def test_a_domains_own_fields_are_part_of_its_content(log: RuleLog) -> None:
+    version = made(log.change([put("ann")], ANN)).position.version
+    own = RuleChange("edge", (), b'{"shard_by":"user"}')
+    assert made(log.change([own], ANN)).position.version != version
+    assert made(log.change([RuleChange("edge", (), b"{}")], ANN)).position.version == version
 
 
 def test_what_is_so_already_is_no_change(log: RuleLog) -> None:
@@ -197,7 +213,7 @@ def test_where_a_follower_can_go_on(log: RuleLog, monkeypatch: pytest.MonkeyPatc
 
 def test_entries_are_bounded_in_bytes(log: RuleLog) -> None:
     for number in range(3):
-        log.change([put(f"user{number}", b"x" * 1_000)], ANN)
+        log.change([put(f"user{number}", b'{"metadata":{"x":"%s"}}' % (b"x" * 1_000))], ANN)
     assert [entry.position.index for entry in log.entries_after(0, 10, 2_500)] == [1, 2]
     assert [entry.position.index for entry in log.entries_after(0, 2, 10_000)] == [1, 2]
     assert [entry.position.index for entry in log.entries_after(2, 10, 1)] == [3]

@@ -6,7 +6,8 @@ from headgate.plane.entry import RuleChange
 from headgate.plane.rule_text import checked, domain_file, load, rules_of
 from headgate.rules.ruleset import RuleSet
 
-from tests.unit.rules.test_rules_snapshot import EVERYTHING, compile_text
+from tests.unit.rules.support import compile_text
+from tests.unit.rules.test_rules_snapshot import EVERYTHING
 
 ORDERED = """
 domain: d

@@ -285,10 +285,10 @@ def test_a_beat_is_no_freshness_where_something_is_missing_or_refused(pair: Pair
     pair.following.received(Beat(entry.position), 1)
     assert pair.following.fresh_s == 0
     pair.following.received(entry, 2)
-    pair.following.refused = True
+    pair.following.in_force = False
     pair.following.received(Beat(entry.position), 2)
     assert pair.following.fresh_s == 0
-    pair.following.refused = False
+    pair.following.in_force = True
     pair.following.received(Beat(entry.position), 3)
     assert pair.following.fresh_s == 3
 
