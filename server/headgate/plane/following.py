@@ -38,6 +38,8 @@ AGAIN_S: Final = 1.0
 """Least seconds between two requests to begin anew, doubled up to `AGAIN_MAX_S`: a plane that can't be followed is not
 asked for all its rules over and over."""
 AGAIN_MAX_S: Final = 60.0
+MISSED_BEATS: Final = 3
+"""Beats that name a later head, while nothing comes, after which something is taken for lost."""
 MOST_RULES: Final = 20_000_000
 """Rules of a snapshot; more are refused."""
 
@@ -76,6 +78,7 @@ class Following:
         self._hello_at_s: float | None = None
         self._wants_all = False
         self._again_s = AGAIN_S
+        self._missed_beats = 0
         self._reported: Report | None = None
         self._reported_s = float("-inf")
 
@@ -86,6 +89,7 @@ class Following:
         self.head = NOWHERE
         self._drop_parts()
         self._hello_at_s = now_s
+        self._missed_beats = 0
         self._reported = None
 
     def received(self, said: FromPlane, now_s: float) -> bool:
@@ -93,6 +97,7 @@ class Following:
         if isinstance(said, Beat):
             self._beat(said, now_s)
             return False
+        self._missed_beats = 0
         if said.position.plane < self.copy.position.plane:
             self.error = f"the log {said.position.plane} is older than {self.copy.position.plane}, which was followed"
             return False
@@ -111,6 +116,12 @@ class Following:
         if self.is_at_head and self.in_force:
             known_s = now_s - beat.age_ms / 1000
             self.fresh_s = known_s if self.fresh_s is None else max(self.fresh_s, known_s)
+        elif self.copy.position.is_behind(beat.head):
+            self._missed_beats += 1
+            if self._missed_beats >= MISSED_BEATS:
+                self._missed_beats = 0
+                # Of another log there may be no entry that leads on from here.
+                self._begin_anew(now_s, all_rules=beat.head.plane != self.copy.position.plane)
 
     def _entry(self, entry: LogEntry, now_s: float) -> bool:
         has = self.copy.position
@@ -154,9 +165,9 @@ class Following:
 
     @property
     def is_at_head(self) -> bool:
-        """True if the copy has what the present stream says is the end of the log."""
-        has = self.copy.position
-        return self.head.index > 0 and has.version == self.head.version and not self.head.is_behind(has)
+        """True if the copy has what the present stream says is the end of the log, of this one or of a later one."""
+        has, head = self.copy.position, self.head
+        return head.index > 0 and (has.index, has.version) == (head.index, head.version) and has.plane <= head.plane
 
     def requests(self, states: Sequence[FollowerState], now_s: float) -> list[FromFollower]:
         """Return what is to be sent now; `states` are those to report."""

@@ -12,7 +12,7 @@ from headgate.plane.link import PlaneAddress, PlaneLink
 from headgate.plane.plane import Plane
 
 
-class Relay:
+class RuleRelay:
     """Keeps a plane's log like that of the plane above it."""
 
     def __init__(

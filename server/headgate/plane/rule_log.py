@@ -65,8 +65,9 @@ def _anybody(_: Iterable[str]) -> None:
 class RuleLog:
     """One plane in one database. Calls block: a thread makes them, one at a time, except for `parts`."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, most_behind: int = MOST_BEHIND) -> None:
         self._database = database
+        self._most_behind = most_behind
         self._domains: dict[str, _Domain] = {}
         self._known: Position | None = None
         self._appended = 0
@@ -304,21 +305,27 @@ class RuleLog:
     def begin_of(self, has: Position) -> int | None:
         """Index of this log from which a follower can go on with entries; None: it needs a snapshot.
 
-        One that follows this log goes on from its index, if its version is the one there. One of an earlier log goes on
-        from where its version last was.
+        It goes on from its index, if its version is the one there. One of an earlier log goes on from where its version
+        last was, if what comes next is of a later log: an entry of its own log has to be the next one by index.
         """
         with self._database.reading() as connection:
             self._look(connection)
-            index = self._index_of(connection, has.version)
-            if has.plane == self.position.plane:
-                index = has.index if self._version_at(connection, has.index) == has.version else None
-            return None if index is None or self.position.index - index > MOST_BEHIND else index
+            version, _ = self._at(connection, has.index)
+            index = has.index if version == has.version else self._index_of(connection, has.version)
+            if index is None or self.position.index - index > self._most_behind:
+                return None
+            _, plane = self._at(connection, index)
+            return index if index == has.index or plane > has.plane else None
 
-    def _version_at(self, connection: SqlConnection, index: int) -> str | None:
+    def _at(self, connection: SqlConnection, index: int) -> tuple[str | None, str]:
+        """Version at an index, None if it is not known; and the log that the next entry is of."""
         if index == self.position.index:
-            return self.position.version
+            return self.position.version, self.position.plane
         row = connection.execute("SELECT entry FROM entries WHERE idx = ?", (index + 1,)).fetchone()
-        return None if row is None else decode_entry(pb.LogEntry.FromString(bytes(row[0]))).predecessor
+        if row is None:
+            return None, ""
+        entry = decode_entry(pb.LogEntry.FromString(bytes(row[0])))
+        return entry.predecessor, entry.position.plane
 
     def entries_after(self, index: int, most: int, most_bytes: int) -> list[LogEntry]:
         """Entries behind an index in order, at least one if there is one; BadRequest if the log begins later."""

@@ -20,7 +20,7 @@ from headgate.plane import instruments
 from headgate.plane.database import Sqlite
 from headgate.plane.feed import myself
 from headgate.plane.plane import Plane
-from headgate.plane.relay import Relay
+from headgate.plane.relay import RuleRelay
 from headgate.plane.rights import RightsFile
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.server import PlaneServer
@@ -83,10 +83,10 @@ class PlaneProcess:
         self._rights = None if rights is None else RightsFile(str(rights), logs.logger)
         self._tokens = open_tokens(settings, logs.logger)
         self._plane = Plane(open_log(settings, clock, rng), clock)
-        self._relay: Relay | None = None
+        self._relay: RuleRelay | None = None
         if settings.upstream is not None:
             me = myself(self._identity.node, settings.region, relay=True)
-            self._relay = Relay(self._plane, plane_address(settings, settings.upstream), me, rng, logs.logger)
+            self._relay = RuleRelay(self._plane, plane_address(settings, settings.upstream), me, rng, logs.logger)
         self.server = PlaneServer(
             str(settings.admin_grpc),
             self._plane,

@@ -17,7 +17,7 @@ from headgate.plane.entry import (
     Report,
     RuleChange,
 )
-from headgate.plane.following import AGAIN_S, REPEAT_S, Following
+from headgate.plane.following import AGAIN_S, MISSED_BEATS, REPEAT_S, Following
 from headgate.plane.rule_log import Author, RuleLog
 from headgate.plane.watching import Watching
 
@@ -84,6 +84,15 @@ def pair(root: RuleLog, open_log: OpenLog) -> Pair:
     return Pair(root, open_log("copy"))
 
 
+@pytest.fixture
+def far_pair(tmp_path: Path, open_log: OpenLog) -> Iterator[Pair]:
+    """A pair whose follower gets all rules as soon as it misses an entry."""
+    root = RuleLog(Sqlite(tmp_path / "near"), most_behind=0)
+    root.name("a")
+    yield Pair(root, open_log("copy"))
+    root.close()
+
+
 def change(log: RuleLog, name: str, rule: bytes | None = b"{}") -> LogEntry:
     entry = log.change([RuleChange("edge", (("user", name),), rule)], ANN)
     assert entry is not None
@@ -101,8 +110,8 @@ def test_one_that_has_nothing_gets_entries_while_they_are_few(pair: Pair) -> Non
     assert pair.copy.position == pair.root.position
 
 
-def test_one_that_is_far_behind_gets_all_rules_and_then_entries(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rule_log, "MOST_BEHIND", 0)
+def test_one_that_is_far_behind_gets_all_rules_and_then_entries(far_pair: Pair) -> None:
+    pair = far_pair
     change(pair.root, "ann")
     pair.connect()
     assert kinds(pair.hear(0)) == ["RulesPart", "Beat"]
@@ -159,6 +168,19 @@ def test_a_lost_entry_is_asked_for(pair: Pair) -> None:
     assert pair.copy.position == pair.root.position
 
 
+def test_a_lost_entry_is_asked_for_though_none_follows(pair: Pair) -> None:
+    change(pair.root, "ann")
+    pair.connect()
+    pair.hear(0)
+    change(pair.root, "bob")
+    list(pair.watching.outgoing(0.1))  # lost
+    for second in range(1, 1 + MISSED_BEATS):
+        assert kinds(pair.hear(second)) == ["Beat"]
+    pair.say(second + AGAIN_S)
+    pair.hear(second + AGAIN_S)
+    assert pair.copy.position == pair.root.position
+
+
 def test_an_entry_that_leads_elsewhere_has_all_rules_asked_for(pair: Pair) -> None:
     change(pair.root, "ann")
     pair.connect()
@@ -185,9 +207,9 @@ def test_a_snapshot_older_than_what_one_has_is_not_taken(pair: Pair) -> None:
     assert pair.copy.position.index == 2
 
 
-def test_parts_out_of_order_are_dropped(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_out_of_order_are_dropped(far_pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair = far_pair
     monkeypatch.setattr(rule_log, "PART_RULES", 1)
-    monkeypatch.setattr(rule_log, "MOST_BEHIND", 0)
     for name in ("ann", "bob", "eve"):
         change(pair.root, name)
     pair.connect()
