@@ -1,7 +1,9 @@
 """Bugs to plant in a plane, each the simpler rule that somebody might write (see mutations.py)."""
 
+from collections.abc import Mapping
+
 import pytest
-from headgate.plane import rule_log as rule_log_module
+from headgate.plane import content
 from headgate.plane.entry import Beat, LogEntry, Position, RulesPart
 from headgate.plane.following import Following
 from headgate.plane.rule_log import RuleLog
@@ -24,11 +26,11 @@ def apply_without_comparing_the_version(patch: Patch) -> None:
 
         __hash__ = str.__hash__
 
-    def set_version(domains: object) -> str:
-        return Believed(real(domains))  # type: ignore[arg-type]
+    def set_version(domains: Mapping[str, int]) -> str:
+        return Believed(real(domains))
 
-    real = rule_log_module.content.set_version
-    patch.setattr(rule_log_module.content, "set_version", set_version)
+    real = content.set_version
+    patch.setattr(content, "set_version", set_version)
 
 
 def take_an_older_snapshot(patch: Patch) -> None:
