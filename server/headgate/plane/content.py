@@ -17,6 +17,9 @@ from headgate.rules.wildcards import is_pattern
 PLACE: Final = "place"
 """Field of a rule whose value has a `*`: its place among those beside it, of which the first that matches wins."""
 
+LEADS_ON: Final = "leads_on"
+"""Field of such a rule that has nothing of its own, and only leads on to others: it has a place and no number."""
+
 Slot = tuple[Steps, str]
 """One key on one level: the way to the level, and the key."""
 
@@ -51,6 +54,8 @@ def number(path: Steps, rule: bytes | None) -> int:
         limits = fields.get("request_limits")
         return content.settings_number(fields.get("shard_by", ""), None if limits is None else RequestLimits(limits))
     fields.pop(PLACE, None)
+    if fields.get(LEADS_ON):
+        return 0
     *above, (key, value) = path
     return content.rule_number(content.rule_head(tuple(above), key), value, content.canonical(fields))
 

@@ -1,10 +1,14 @@
-"""Files of a log's domains, as a rule store takes them: those of domains that did not change are kept."""
+"""A log's rules as a rule store takes them: changes one by one, or a file for each domain."""
 
-from typing import Final
+from collections.abc import Container, Iterable, Iterator
+from typing import Any, Final
 
 from headgate.limiter.rule_name import Steps
+from headgate.plane.entry import LogEntry, RuleChange
 from headgate.plane.rule_log import RuleLog
-from headgate.plane.rule_text import domain_file, load
+from headgate.plane.rule_text import domain_file, load, rule_content
+from headgate.rules.changes import Change, Delete, DomainSettings, Put
+from headgate.rules.request_limits import RequestLimits
 from headgate.rules.source import SourceFile
 
 FOLDER: Final = "plane/"
@@ -35,3 +39,23 @@ class DomainFiles:
 def _file(domain: str, rules: dict[Steps, bytes]) -> SourceFile:
     text = domain_file(domain, {path: load(rule) for path, rule in rules.items()}).text
     return SourceFile(FOLDER + domain, text, FOLDER + domain)
+
+
+def rule_changes(entries: Iterable[LogEntry], domains: Container[str]) -> Iterator[Change]:
+    """Yield what entries come to, each rule once; `domains` are those that there are after them. Raises RulesError."""
+    last = {(change.domain, change.path): change for entry in entries for change in entry.changes}
+    yield from (Delete(name) for name in {domain for domain, _ in last} if name not in domains)
+    for change in last.values():
+        if change.domain in domains:
+            yield from _change(change)
+
+
+def _change(change: RuleChange) -> Iterator[Change]:
+    if not change.path:
+        said: dict[str, Any] = load(change.rule or b"{}")
+        limits = said.get("request_limits")
+        yield DomainSettings(change.domain, said.get("shard_by", ""), None if limits is None else RequestLimits(limits))
+    elif change.rule is None:
+        yield Delete(change.domain, change.path)
+    elif (rule := rule_content(change)) is not None:
+        yield Put(change.domain, change.path, rule)

@@ -2,7 +2,8 @@
 
 A rule's text has the fields that stand in a descriptor, without `key`, `value` and `descriptors`, which its path says;
 defaults are left out. Of values with `*` the first that matches wins, so these have a `place` beside them: their order
-in the file, from 0 on. A domain's own fields are the rule with the empty path.
+in the file, from 0 on. One of them that has nothing of its own, and only leads on to others, says that (`leads_on`). A
+domain's own fields are the rule with the empty path.
 """
 
 import json
@@ -14,16 +15,17 @@ from typing import Any, Final
 from headgate.clock import SystemClock
 from headgate.errors import BadRequest
 from headgate.limiter.rule_name import Steps
-from headgate.plane.content import PLACE
+from headgate.plane.content import LEADS_ON, PLACE
 from headgate.plane.entry import RuleChange
 from headgate.rules import content
-from headgate.rules.directory import compile_source
-from headgate.rules.model import Version
+from headgate.rules.compiling import compile_source
+from headgate.rules.content import RuleContent
+from headgate.rules.one_rule import read_rule
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.ruleset import Domain, RuleSet
 from headgate.rules.source import RulesSource, SourceFile
-from headgate.rules.tree import Level, RuleNode
+from headgate.rules.tree import KeySlot, Level
 from headgate.rules.wildcards import is_pattern
 
 _IN_THE_PATH: Final = ("key", "value", "descriptors")
@@ -38,8 +40,16 @@ def rules_of(rules: RuleSet, domain: str) -> Iterator[RuleChange]:
     """Every rule of a domain of a compiled set, as puts, its own fields first."""
     compiled = rules.domains[domain]
     yield RuleChange(domain, (), dump(_own_fields(compiled)))
-    for path, fields in _walk(rules, compiled.level, ()):
-        yield RuleChange(domain, path, dump(fields))
+    places = {
+        (*above, (slot.key, wildcard.pattern)): place
+        for above, slot in _slots(compiled.level, ())
+        for place, wildcard in enumerate(slot.ordered)
+    }
+    for path, rule in compiled.rules():
+        place = {PLACE: places.pop(path)} if path in places else {}
+        yield RuleChange(domain, path, dump(place | content.fields_of(rule)))
+    for path, left in places.items():
+        yield RuleChange(domain, path, dump({PLACE: left, LEADS_ON: True}))
 
 
 def _own_fields(domain: Domain) -> Fields:
@@ -47,26 +57,20 @@ def _own_fields(domain: Domain) -> Fields:
     return {name: str(value) for name, value in fields.items() if value}
 
 
-def _walk(rules: RuleSet, level: Level, above: Steps) -> Iterator[tuple[Steps, Fields]]:
+def _slots(level: Level, above: Steps) -> Iterator[tuple[Steps, KeySlot]]:
     for slot in level.values():
-        for value, number in slot.values.items():
-            yield from _rule(rules, rules.nodes[number], (*above, (slot.key, value)), {})
-        for place, wildcard in enumerate(slot.wildcards.ordered if slot.wildcards is not None else ()):
-            path = (*above, (slot.key, wildcard.pattern))
-            yield from _rule(rules, wildcard.node, path, {PLACE: place}, shared=wildcard.shared)
-        if slot.any_node is not None:
-            yield from _rule(rules, slot.any_node, (*above, (slot.key, "")), {})
+        yield above, slot
+        for value, node, _, _ in slot.rules():
+            if node.children is not None:
+                yield from _slots(node.children, (*above, (slot.key, value)))
 
 
-def _rule(
-    rules: RuleSet, node: RuleNode, path: Steps, fields: Fields, *, shared: bool = False
-) -> Iterator[tuple[Steps, Fields]]:
-    fields = fields | content.fields_of(content.Rule(node.limit, shared))
-    # What only leads on to others follows from their paths.
-    if fields or node.children is None:
-        yield path, fields
-    if node.children is not None:
-        yield from _walk(rules, node.children, path)
+def rule_content(change: RuleChange) -> RuleContent | None:
+    """The rule of a put, as a rule set takes it; None for one that only leads on. Raises RulesError."""
+    fields = load(change.rule or b"{}")
+    if fields.get(LEADS_ON):
+        return None
+    return read_rule(change.domain, change.path, {name: value for name, value in fields.items() if name != PLACE})
 
 
 # Texts
@@ -140,7 +144,7 @@ def _write(node: _Node, above: Steps, lines: list[str], paths: list[Steps]) -> N
     children = node.in_order()
     for number, (step, child) in enumerate(children):
         named = {"key": step[0], **({"value": step[1]} if step[1] else {})}
-        fields = {name: value for name, value in child.fields.items() if name != PLACE}
+        fields = {name: value for name, value in child.fields.items() if name not in (PLACE, LEADS_ON)}
         end = "," if number + 1 < len(children) else ""
         paths.append((*above, step))
         if not child.children:
@@ -210,8 +214,10 @@ def _loaded(domain: str, puts: Iterable[RuleChange]) -> tuple[dict[Steps, Fields
 
 def _check_place(path: Steps, fields: Fields) -> None:
     place = fields.get(PLACE, 0)
-    if PLACE in fields and not (path and is_pattern(*path[-1])):
-        raise BadRequest("`place` has a meaning for a value with a `*` in it only")
+    if LEADS_ON in fields and (fields[LEADS_ON] is not True or not fields.keys() <= {PLACE, LEADS_ON}):
+        raise BadRequest("`leads_on: true` stands beside `place` alone")
+    if fields.keys() & {PLACE, LEADS_ON} and not (path and is_pattern(*path[-1])):
+        raise BadRequest("`place` and `leads_on` have a meaning for a value with a `*` in it only")
     if type(place) is not int or not 0 <= place < 2**31:
         raise BadRequest("`place` is a whole number, from 0 on")
     if not all(key for key, _ in path):
@@ -227,15 +233,15 @@ def _placed(change: RuleChange, fields: Fields) -> RuleChange:
     """Give a rule the place that its author says: in the file that it was checked in it had another."""
     if not change.path or not is_pattern(*change.path[-1]):
         return change
-    own = {**json.loads(change.rule or b"{}"), PLACE: fields.get(PLACE, 0)}
+    own = fields if LEADS_ON in fields else {**json.loads(change.rule or b"{}"), PLACE: fields.get(PLACE, 0)}
     return RuleChange(change.domain, change.path, dump(own))
 
 
 def _compile(domain: str, given: Mapping[Steps, Fields]) -> RuleSet | list[RuleProblem]:
     file = domain_file(domain, given)
-    source = RulesSource((SourceFile(domain, file.text, domain),), "")
+    source = RulesSource((SourceFile(domain, file.text, domain),))
     try:
-        return compile_source(source, Version(0, ""), Pace(SystemClock()), merge_domains=False)
+        return compile_source(source, Pace(SystemClock()), merge_domains=False)
     except RulesError as error:
         return [RuleProblem(domain, _path_at(file, problem), problem.reason) for problem in error.problems]
 

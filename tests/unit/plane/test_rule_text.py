@@ -1,10 +1,16 @@
 """Rules as the plane holds them: one text per rule, files made of them, and what is refused before it is published."""
 
+from pathlib import Path
+
 import pytest
 from headgate.limiter.rule_name import Steps
+from headgate.plane.database import Sqlite
 from headgate.plane.entry import RuleChange
+from headgate.plane.files import rule_changes
+from headgate.plane.rule_log import Author, RuleLog
 from headgate.plane.rule_text import checked, domain_file, load, rules_of
-from headgate.rules.ruleset import RuleSet
+from headgate.rules.changes import changed
+from headgate.rules.ruleset import NO_RULES, RuleSet
 
 from tests.unit.rules.support import compile_text
 from tests.unit.rules.test_rules_snapshot import EVERYTHING
@@ -38,17 +44,52 @@ def again(rules: RuleSet, domain: str) -> RuleSet:
     return compile_text(domain_file(domain, texts).text.decode())
 
 
-@pytest.mark.parametrize("text", [EVERYTHING, ORDERED, OWN_FIELDS, STRANGE])
+LEADING = """
+domain: d
+descriptors:
+  - {key: path, value: "*", rate_limit: {unit: minute, requests_per_unit: 2}}
+  - {key: path, value: /api/*, descriptors: [{key: user, rate_limit: {unit: minute, requests_per_unit: 3}}]}
+  - {key: path, value: /a*, descriptors: [{key: user, value: x}]}
+"""
+TEXTS = (EVERYTHING, ORDERED, OWN_FIELDS, STRANGE, LEADING)
+
+
+@pytest.mark.parametrize("text", TEXTS)
 def test_rules_that_become_texts_and_a_file_again_are_the_same_rules(text: str) -> None:
     rules = compile_text(text)
     (domain,) = rules.domains
     other = again(rules, domain)
-    assert dict(other.limits_of(domain)) == dict(rules.limits_of(domain))
+    assert dict(other.domains[domain].limits()) == dict(rules.domains[domain].limits())
+    assert other.version.digest == rules.version.digest
     assert set(rules_of(other, domain)) == set(rules_of(rules, domain))
     assert (other.domains[domain].shard_by, other.domains[domain].request_limits) == (
         rules.domains[domain].shard_by,
         rules.domains[domain].request_limits,
     )
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_plane_and_a_directory_name_one_version(text: str, tmp_path: Path) -> None:
+    rules = compile_text(text, "domain: empty", "domain: other\ndescriptors: [{key: k}]")
+    log = RuleLog(Sqlite(tmp_path))
+    log.change([rule for domain in rules.domains for rule in rules_of(rules, domain)], Author("", "", 0))
+    assert log.position.version == rules.version.digest
+    log.close()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_rules_handed_over_one_by_one_are_the_same_rules(text: str, tmp_path: Path) -> None:
+    """In the order of the file, in which the store puts wildcards that come one by one too."""
+    rules = compile_text(text)
+    (domain,) = rules.domains
+    log = RuleLog(Sqlite(tmp_path))
+    entry = log.change(list(rules_of(rules, domain)), Author("", "", 0))
+    assert entry is not None
+    came = changed(NO_RULES, rule_changes([entry], log.domains))
+    assert dict(came.domains[domain].limits()) == dict(rules.domains[domain].limits())
+    if text is not LEADING:  # there wildcards come to be in another order, and everything is handed over
+        assert came.version.digest == log.position.version
+    log.close()
 
 
 def test_the_first_wildcard_of_the_file_stays_the_first() -> None:

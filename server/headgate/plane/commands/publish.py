@@ -17,12 +17,11 @@ from headgate.plane.codec import SERVICE, decode_part
 from headgate.plane.commands.asking import add_command, conclude, send
 from headgate.plane.entry import RuleChange
 from headgate.plane.rule_text import rules_of
-from headgate.rules.directory import compile_source, read_rules
-from headgate.rules.model import Version
+from headgate.rules.compiling import NOTHING, compile_changed
+from headgate.rules.directory import read_rules
 from headgate.rules.pace import Pace
-from headgate.rules.problems import Problem, RulesError
-from headgate.rules.ruleset import RuleSet
-from headgate.rules.source import source_of
+from headgate.rules.problems import Problem
+from headgate.rules.ruleset import NO_RULES, RuleSet, rule_set
 from headgate.v1 import rules_pb2 as pb
 
 TRIES: Final = 5
@@ -66,16 +65,10 @@ def publish(args: argparse.Namespace) -> int:
 
 def compiled(directory: Path, *, merge_domains: bool) -> tuple[RuleSet, list[Problem]]:
     """Compile the domains without problems; and the problems of the others. Raises RulesError for unreadable files."""
-    source, pace = read_rules(directory, merge_domains=merge_domains), Pace(SystemClock())
-    try:
-        return compile_source(source, Version(1, ""), pace, merge_domains=merge_domains), []
-    except RulesError as error:
-        paths = {problem.file for problem in error.problems}
-        named = list(zip(source.files, error.domains, strict=True))
-        refused = {domain for file, domain in named if file.path in paths}
-        good = [file for file, domain in named if domain and domain not in refused]
-        part = source_of(good, merge_domains=merge_domains)
-        return compile_source(part, Version(1, ""), pace, merge_domains=merge_domains), list(error.problems)
+    pace = Pace(SystemClock())
+    done = compile_changed(read_rules(directory), NOTHING, NO_RULES, pace, merge_domains=merge_domains)
+    good = {name: outcome.domain for name, outcome in done.domains.items() if outcome.domain is not None}
+    return rule_set(good), sorted(done.problems())
 
 
 def _publish(args: argparse.Namespace, rules: RuleSet) -> int:
