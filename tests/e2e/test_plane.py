@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.headgate import write_rules
+from tests.conformance.transport.certificates import authority, issued_by
+from tests.support.headgate import FREE_PORTS, run, start, write_rules
 from tests.support.plane import PlaneSite, free_address, limits
 from tests.support.waiting import wait_until
 
@@ -116,6 +117,41 @@ def test_only_those_who_may_change_a_domain_do(site: PlaneSite, rules: Path) -> 
         (site.directory / "other").write_text("ops=wrong\n")
         site.tokens["ops"] = site.directory / "other"
         assert "UNAUTHENTICATED" in site.rules(root, "status")[1]
+
+
+def test_certificates_say_who_it_is(site: PlaneSite, rules: Path, tmp_path: Path) -> None:
+    """Nodes and operators are known by their certificates' names, and have the rights of these."""
+    ca = authority("plane")
+    (tmp_path / "ca.pem").write_bytes(ca.cert_pem)
+    for name in ("server", "ann", "n1", "mallory"):
+        issued_by(authority("others") if name == "mallory" else ca, name, name).write(tmp_path, name)
+    (tmp_path / "rights").write_text("ann=change:*\nn1=watch\n")
+    root, here = free_address(), {name: str(tmp_path / name) for name in ("ca.pem", "rights", "server", "n1")}
+    listens = (
+        *("--data-dir", str(tmp_path / "root"), "--http", "127.0.0.1:0", "--admin-grpc", root),
+        *("--admin-tls-cert", f"{here['server']}.crt", "--admin-tls-key", f"{here['server']}.key"),
+        *("--admin-tls-client-ca", here["ca.pem"], "--plane-rights-file", here["rights"]),
+    )
+    follows = (
+        *("--rules", f"plane://{root}", "--plane-tls", "--plane-ca", here["ca.pem"], "--plane-server-name", "server"),
+        *("--plane-cert", f"{here['n1']}.crt", "--plane-key", f"{here['n1']}.key", "--drain-s", "0"),
+    )
+
+    def publish(name: str) -> tuple[int, str]:
+        shown = ("--tls-cert", f"{tmp_path / name}.crt", "--tls-key", f"{tmp_path / name}.key")
+        tls = ("--addr", root, "--tls-ca", here["ca.pem"], "--tls-server-name", "server", *shown)
+        done = run("rules", "publish", str(rules), *tls)
+        return done.returncode, done.stdout + done.stderr
+
+    with start("plane", *listens) as plane:
+        plane.wait_for_event("plane_serving")
+        with start("serve", *follows, *FREE_PORTS) as node:
+            assert publish("mallory")[0] == 2
+            assert "PERMISSION_DENIED" in publish("n1")[1]
+            assert publish("ann")[0] == 0
+            node.wait_ready()
+            assert limits(node) == {"edge:user": 5, "api:key": 7}
+        assert [event["who"] for event in plane.events if event["event"] == "rules_changed"] == ["ann"]
 
 
 def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -> None:

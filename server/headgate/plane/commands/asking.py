@@ -94,11 +94,12 @@ def conclude(args: argparse.Namespace, answer: pb.ChangeResponse) -> int:
     """Print what came of a change, and wait until it is in force; the exit status."""
     if answer.problems:
         return _refused(args, answer)
-    behind, waited_s = wait_for_followers(args, answer.position) if answer.changed else ([], 0.0)
+    followers, behind, waited_s = wait_for_followers(args, answer.position) if answer.changed else (0, [], 0.0)
     shown = {
         "index": answer.position.index,
         "version": answer.position.version,
         "changed": answer.changed,
+        "followers": followers,
         "behind": [state.name for state in behind],
         "waited_s": round(waited_s, 3),
     }
@@ -108,13 +109,15 @@ def conclude(args: argparse.Namespace, answer: pb.ChangeResponse) -> int:
         write(f"nothing to change: entry {answer.position.index}, version {answer.position.version}")
     else:
         write(f"entry {answer.position.index}, version {answer.position.version}: {answer.changed} changes")
-        write(_force(behind, waited_s))
+        write(_force(followers, behind, waited_s))
     return EXIT_FAILED if behind else EXIT_OK
 
 
-def _force(behind: Sequence[pb.Follower], waited_s: float) -> str:
+def _force(followers: int, behind: Sequence[pb.Follower], waited_s: float) -> str:
+    if not waited_s:
+        return "not waited for"
     if not behind:
-        return f"in force on every follower after {waited_s:.1f} s" if waited_s else "not waited for"
+        return f"in force on all {followers} followers after {waited_s:.1f} s" if followers else "nobody follows yet"
     named = ", ".join(_why_behind(state) for state in behind[:20])
     return f"not in force after {waited_s:.1f} s on {len(behind)}: {named}"
 
@@ -141,17 +144,17 @@ def _refused(args: argparse.Namespace, answer: pb.ChangeResponse) -> int:
 # Waiting
 
 
-def wait_for_followers(args: argparse.Namespace, position: pb.Position) -> tuple[list[pb.Follower], float]:
-    """Wait until all followers have an entry in force; those that have not, and how long it took."""
+def wait_for_followers(args: argparse.Namespace, position: pb.Position) -> tuple[int, list[pb.Follower], float]:
+    """Wait until all followers have an entry in force; how many they are, those that have not, and how long it took."""
     began = time.monotonic()
     if args.wait <= 0:
-        return [], 0.0
+        return 0, [], 0.0
     while True:
         status = ask(args, "Status", pb.StatusRequest(), pb.StatusResponse)
         behind = [state for state in status.followers if not has_in_force(state, position)]
         waited_s = time.monotonic() - began
         if not behind or waited_s >= args.wait:
-            return behind, waited_s
+            return len(status.followers), behind, waited_s
         time.sleep(LOOK_S)
 
 
