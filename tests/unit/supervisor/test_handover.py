@@ -23,6 +23,8 @@ def other_than_default(setting: Any) -> Any:
             return next(value for value in setting.kind.values if value != setting.default)
         case kinds.ADDRESS:
             return f"unix:/run/{setting.name}"
+        case kinds.ADDRESSES:
+            return "root:8083,[::1]:8083"
         case kinds.HTTP_URL:
             return "https://collector:4318"
         case kinds.ORIGIN_URL:
