@@ -274,7 +274,7 @@ class RuleLog:
 
     def _way_back(self, connection: SqlConnection, version: str) -> list[RuleChange]:
         """Changes that lead from the head back to a version. Raises BadRequest where the log does not have it."""
-        target = self._index_of(connection, version) if version else max(0, self.position.index - 1)
+        target = _index_of(connection, version, self.position) if version else max(0, self.position.index - 1)
         if target is None:
             raise BadRequest(f"the log has no version {version!r}: `headgate rules history` shows those that it has")
         back: dict[tuple[str, str], RuleChange] = {}
@@ -289,17 +289,6 @@ class RuleLog:
             raise BadRequest("the log does not reach back so far: publish the rules of that version instead")
         return list(back.values())
 
-    def _index_of(self, connection: SqlConnection, version: str) -> int | None:
-        if version == self.position.version:
-            return self.position.index
-        query = "SELECT idx FROM entries WHERE version = ? ORDER BY idx DESC LIMIT 1"
-        row = connection.execute(query, (version,)).fetchone()
-        if row is not None:
-            return int(row[0])
-        first = connection.execute("SELECT entry FROM entries ORDER BY idx LIMIT 1").fetchone()
-        entry = None if first is None else decode_entry(pb.LogEntry.FromString(bytes(first[0])))
-        return None if entry is None or entry.predecessor != version else entry.position.index - 1
-
     # Reading
 
     def begin_of(self, has: Position) -> int | None:
@@ -309,23 +298,14 @@ class RuleLog:
         last was, if what comes next is of a later log: an entry of its own log has to be the next one by index.
         """
         with self._database.reading() as connection:
-            self._look(connection)
-            version, _ = self._at(connection, has.index)
-            index = has.index if version == has.version else self._index_of(connection, has.version)
-            if index is None or self.position.index - index > self._most_behind:
+            # Its own look: what the thread that writes knows of the head is not a reader's to change.
+            head = _place(connection)
+            version, _ = _at(connection, has.index, head)
+            index = has.index if version == has.version else _index_of(connection, has.version, head)
+            if index is None or head.index - index > self._most_behind:
                 return None
-            _, plane = self._at(connection, index)
+            _, plane = _at(connection, index, head)
             return index if index == has.index or plane > has.plane else None
-
-    def _at(self, connection: SqlConnection, index: int) -> tuple[str | None, str]:
-        """Version at an index, None if it is not known; and the log that the next entry is of."""
-        if index == self.position.index:
-            return self.position.version, self.position.plane
-        row = connection.execute("SELECT entry FROM entries WHERE idx = ?", (index + 1,)).fetchone()
-        if row is None:
-            return None, ""
-        entry = decode_entry(pb.LogEntry.FromString(bytes(row[0])))
-        return entry.predecessor, entry.position.plane
 
     def entries_after(self, index: int, most: int, most_bytes: int) -> list[LogEntry]:
         """Entries behind an index in order, at least one if there is one; BadRequest if the log begins later."""
@@ -393,6 +373,30 @@ def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[
 def _place(connection: SqlConnection) -> Position:
     row = connection.execute("SELECT plane, idx, version FROM place").fetchone()
     return Position("", 0, content.EMPTY_VERSION) if row is None else Position(*row)
+
+
+def _at(connection: SqlConnection, index: int, head: Position) -> tuple[str | None, str]:
+    """Version at an index, None if it is not known; and the log that the next entry is of."""
+    if index == head.index:
+        return head.version, head.plane
+    row = connection.execute("SELECT entry FROM entries WHERE idx = ?", (index + 1,)).fetchone()
+    if row is None:
+        return None, ""
+    entry = decode_entry(pb.LogEntry.FromString(bytes(row[0])))
+    return entry.predecessor, entry.position.plane
+
+
+def _index_of(connection: SqlConnection, version: str, head: Position) -> int | None:
+    """Find where a version last was; None if the log does not have it."""
+    if version == head.version:
+        return head.index
+    query = "SELECT idx FROM entries WHERE version = ? ORDER BY idx DESC LIMIT 1"
+    row = connection.execute(query, (version,)).fetchone()
+    if row is not None:
+        return int(row[0])
+    first = connection.execute("SELECT entry FROM entries ORDER BY idx LIMIT 1").fetchone()
+    entry = None if first is None else decode_entry(pb.LogEntry.FromString(bytes(first[0])))
+    return None if entry is None or entry.predecessor != version else entry.position.index - 1
 
 
 def _read(connection: SqlConnection, domains: Sequence[str] | None) -> Iterator[RuleChange]:

@@ -1,11 +1,12 @@
 """The log of a plane in its database: what entries do, what is refused, and what can be read again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from headgate.errors import BadRequest, Misconfigured
 from headgate.plane import rule_log
-from headgate.plane.database import Database, Sqlite
+from headgate.plane.database import Database, SqlConnection, Sqlite
 from headgate.plane.entry import NOWHERE, LogEntry, Position, RuleChange
 from headgate.plane.rule_log import Author, RuleLog, WrongVersion
 
@@ -209,6 +210,42 @@ def test_where_a_follower_can_go_on(log: RuleLog, monkeypatch: pytest.MonkeyPatc
     assert [log.begin_of(has) for has in (one, two, back)] == [None, None, 3]
     with pytest.raises(BadRequest, match="begins behind"):
         log.entries_after(1, 10, 1_000)
+
+
+class LateReader:
+    """A database whose readers see, while one is held, what was there when it began."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._held: SqlConnection | None = None
+        self.writing, self.close = database.writing, database.close
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self._database.reading() as self._held:
+            self._held.execute("SELECT idx FROM place").fetchone()
+            yield
+        self._held = None
+
+    @contextmanager
+    def reading(self) -> Iterator[SqlConnection]:
+        if self._held is not None:
+            yield self._held
+            return
+        with self._database.reading() as connection:
+            yield connection
+
+
+def test_a_reader_that_began_earlier_moves_no_head_back(database: OpenDatabase) -> None:
+    late = LateReader(database())
+    log = RuleLog(late)
+    log.name("a")
+    one = made(log.change([put("ann")], ANN)).position
+    with late.held():
+        two = made(log.change([put("bob")], ANN)).position
+        assert log.begin_of(one) == 1
+        assert log.position == two
+    assert log.begin_of(one) == 1
 
 
 def test_entries_are_bounded_in_bytes(log: RuleLog) -> None:
