@@ -30,6 +30,10 @@ PART_RULES: Final = 2_000
 PART_BYTES: Final = 1024 * 1024
 
 
+UNSEEN: Final = Position("", -1, "")
+"""Position of a head that was not looked at yet."""
+
+
 class WrongVersion(BadRequest):
     """An entry or a snapshot that does not lead to the version that it names."""
 
@@ -69,10 +73,11 @@ class RuleLog:
         self._database = database
         self._most_behind = most_behind
         self._domains: dict[str, _Domain] = {}
-        self._known: Position | None = None
+        self._head = UNSEEN
+        """Position of the head in the transaction that is under way, of which the domains are."""
         self._appended = 0
         self.position = NOWHERE
-        """Position of the head, as of the last call."""
+        """Position of the head, as of the last call: never of what is not committed."""
         self.refresh()
 
     @property
@@ -89,12 +94,13 @@ class RuleLog:
         """Look where the log ends: another process may have written."""
         with self._database.reading() as connection:
             self._look(connection)
+        self.position = self._head
         return self.position
 
     def name(self, plane: str) -> None:
         """Give the log a name: a new one of its own, or, for a relay that becomes the root, a later one."""
         with self._writing() as connection:
-            self._move(connection, Position(plane, self.position.index, self.position.version), own=True)
+            self._move(connection, Position(plane, self._head.index, self._head.version), own=True)
 
     @property
     def is_copy(self) -> bool:
@@ -135,9 +141,9 @@ class RuleLog:
     def take(self, entry: LogEntry) -> None:
         """Append another's entry. Raises WrongVersion, and changes nothing, if it leads elsewhere than it says."""
         with self._writing() as connection:
-            if not entry.follows(self.position):
-                raise WrongVersion(f"entry {entry.position.index} does not follow on {self.position.index}")
-            if entry.position.plane != self.position.plane:
+            if not entry.follows(self._head):
+                raise WrongVersion(f"entry {entry.position.index} does not follow on {self._head.index}")
+            if entry.position.plane != self._head.plane:
                 # Indexes of another log: what is here of the former one can't stand beside them.
                 connection.execute("DELETE FROM entries")
             self._write(connection, entry, self._outcome(connection, entry.changes), own=False)
@@ -157,20 +163,22 @@ class RuleLog:
     @contextmanager
     def _writing(self) -> Iterator[SqlConnection]:
         """Begin to write at the head; what is known of it is what it was if that fails."""
-        known = self.position, self._domains, self._known
+        known = self._head, self._domains
         try:
             with self._database.writing() as connection:
                 self._look(connection)
                 yield connection
         except BaseException:
-            self.position, self._domains, self._known = known
+            self._head, self._domains = known
             raise
+        # Only now: others read it, and then what is behind it.
+        self.position = self._head
 
     def _append(self, connection: SqlConnection, changes: Sequence[RuleChange], author: Author) -> LogEntry | None:
         outcome = self._outcome(connection, changes)
         if not outcome.changes:
             return None
-        before, version = self.position, content.set_version(_totals(self._domains | outcome.domains))
+        before, version = self._head, content.set_version(_totals(self._domains | outcome.domains))
         position = Position(before.plane, before.index + 1, version)
         entry = LogEntry(
             position, before.version, tuple(outcome.changes), author.who, author.why, author.now_ms
@@ -241,13 +249,13 @@ class RuleLog:
             "INSERT INTO place (one, plane, idx, version, own) VALUES (1, ?, ?, ?, ?)",
             (position.plane, position.index, position.version, int(own)),
         )
-        self.position = self._known = position
+        self._head = position
 
     def _trim(self, connection: SqlConnection) -> None:
         self._appended += 1
         if self._appended % TRIMMED_EVERY:
             return
-        oldest = self.position.index - KEPT_ENTRIES
+        oldest = self._head.index - KEPT_ENTRIES
         connection.execute("DELETE FROM entries WHERE idx <= ?", (oldest,))
         size = 0
         rows = connection.execute("SELECT idx, LENGTH(entry) + LENGTH(undo) FROM entries ORDER BY idx DESC")
@@ -260,21 +268,21 @@ class RuleLog:
     # Looking
 
     def _look(self, connection: SqlConnection) -> None:
-        self.position = _place(connection)
-        if self.position != self._known:
+        head = _place(connection)
+        if head != self._head:
             rows = connection.execute("SELECT domain, total, rules FROM domains")
             self._domains = {name: _Domain(content.unpack(bytes(total)), rules) for name, total, rules in rows}
-            self._known = self.position
+            self._head = head
 
     def _expect(self, version: str) -> None:
-        if version and version != self.position.version:
+        if version and version != self._head.version:
             raise Misconfigured(
-                f"the head is version {self.position.version} (entry {self.position.index}), and {version} was expected"
+                f"the head is version {self._head.version} (entry {self._head.index}), and {version} was expected"
             )
 
     def _way_back(self, connection: SqlConnection, version: str) -> list[RuleChange]:
         """Changes that lead from the head back to a version. Raises BadRequest where the log does not have it."""
-        target = _index_of(connection, version, self.position) if version else max(0, self.position.index - 1)
+        target = _index_of(connection, version, self._head) if version else max(0, self._head.index - 1)
         if target is None:
             raise BadRequest(f"the log has no version {version!r}: `headgate rules history` shows those that it has")
         back: dict[tuple[str, str], RuleChange] = {}
@@ -285,7 +293,7 @@ class RuleLog:
             for message in pb.LogEntry.FromString(bytes(undo)).changes:
                 change = decode_change(message)
                 back[change.domain, content.path_text(change.path)] = change
-        if found != self.position.index - target:
+        if found != self._head.index - target:
             raise BadRequest("the log does not reach back so far: publish the rules of that version instead")
         return list(back.values())
 

@@ -236,6 +236,14 @@ class LateReader:
             yield connection
 
 
+def test_a_head_is_seen_when_it_is_written_and_not_before(log: RuleLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sees a head reads what is behind it, which must be there."""
+    before, seen = log.position, list[Position]()
+    monkeypatch.setattr(RuleLog, "_trim", lambda self, connection: seen.append(self.position))
+    entry = made(log.change([put("ann")], ANN))
+    assert (seen, log.position) == ([before], entry.position)
+
+
 def test_a_reader_that_began_earlier_moves_no_head_back(database: OpenDatabase) -> None:
     late = LateReader(database())
     log = RuleLog(late)
