@@ -109,9 +109,7 @@ RULES: Mapping[str, Schema] = {
     "image.digest": text("^$|^sha256:[0-9a-f]{64}$", "sha256: and 64 digits of 0-9a-f"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": OBJECTS,
-    "rulesFrom": text(
-        "^$|^(xds|plane)://[^/]+:[0-9]+$", "empty, `xds://host:port`, or `plane://host:port,host:port`"
-    ),
+    "rulesFrom": text("^$|^(xds|plane)://[^/]+:[0-9]+$", "empty, `xds://host:port`, or `plane://host:port,host:port`"),
     "planeToken.existingSecret.name": text(OPTIONAL_NAME),
     "planeToken.existingSecret.key": text(KEY),
     "plane.upstream": text("^$|^[^/]+:[0-9]+$", "empty, or `host:port`"),

@@ -18,7 +18,7 @@ from headgate.plane.commands.asking import add_command, conclude, send
 from headgate.plane.entry import RuleChange
 from headgate.plane.rule_text import rules_of
 from headgate.rules.compiling import NOTHING, compile_changed
-from headgate.rules.directory import read_rules
+from headgate.rules.directory import read_path
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem
 from headgate.rules.ruleset import NO_RULES, RuleSet, rule_set
@@ -66,7 +66,7 @@ def publish(args: argparse.Namespace) -> int:
 def compiled(directory: Path, *, merge_domains: bool) -> tuple[RuleSet, list[Problem]]:
     """Compile the domains without problems; and the problems of the others. Raises RulesError for unreadable files."""
     pace = Pace(SystemClock())
-    done = compile_changed(read_rules(directory), NOTHING, NO_RULES, pace, merge_domains=merge_domains)
+    done = compile_changed(read_path(directory), NOTHING, NO_RULES, pace, merge_domains=merge_domains)
     good = {name: outcome.domain for name, outcome in done.domains.items() if outcome.domain is not None}
     return rule_set(good), sorted(done.problems())
 
