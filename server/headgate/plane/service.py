@@ -57,13 +57,13 @@ class RulesService:
         changes = decode_changes(request.changes)
         may_change(self.rights, operator, {change.domain for change in changes})
         author = self._author(operator, request.why)
-        return self._answer(await self.plane.change(changes, author, request.expect), operator, "rules_changed")
+        return self._answer(await self.plane.change(changes, author, request.expect), operator, rolled_back=False)
 
     async def rollback(self, request: pb.RollbackRequest, operator: Operator) -> pb.ChangeResponse:
         """Append what leads back to a version."""
         author, allow = self._author(operator, request.why), partial(may_change, self.rights, operator)
         done = await self.plane.rollback(request.version, author, request.expect, allow)
-        return self._answer(done, operator, "rules_rolled_back")
+        return self._answer(done, operator, rolled_back=True)
 
     async def history(self, request: pb.HistoryRequest, operator: Operator) -> pb.HistoryResponse:
         """Entries of the log, the latest first."""
@@ -110,12 +110,12 @@ class RulesService:
             raise BadRequest(f"`why` has {len(why)} characters, at most {MAX_WHY_CHARS} are accepted")
         return Author(operator.who, why, self.plane.clock.now_ms())
 
-    def _answer(self, changed: Changed, operator: Operator, event: str) -> pb.ChangeResponse:
+    def _answer(self, changed: Changed, operator: Operator, *, rolled_back: bool) -> pb.ChangeResponse:
         count = sum(len(entry.changes) for entry in changed.entries)
         for entry in changed.entries:
             # A warning, as every change by hand: it is not to be missed.
             self.logger.warning(
-                event,
+                "rules_rolled_back" if rolled_back else "rules_changed",
                 who=operator.who,
                 peer=operator.peer,
                 why=entry.why,
