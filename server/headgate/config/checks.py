@@ -4,7 +4,7 @@ Each check yields lines that say what to change. `where` has the flag, variable 
 file line that gave a setting its value, if any did.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 _NEEDS = (
@@ -51,8 +51,18 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
     yield from _check_headers(values, at)
     if values["xds_retry_max_s"] < values["xds_retry_s"]:
         yield f"{at('xds_retry_max_s')}: is less than xds_retry_s, the first wait"
+    yield from _check_defaults(values, at)
     if values["promote"] and values["upstream"]:
         yield f"{at('promote')}: upstream is given too: a root has none"
+
+
+def _check_defaults(values: Mapping[str, Any], at: Callable[[str], str]) -> Iterator[str]:
+    """Refuse defaults of one node beside a plane, whose rules mean the same on all nodes that have their version."""
+    if not str(values["rules"] or "").startswith("plane://"):
+        return
+    for name, by_itself in (("default_algorithm", "sliding_window"), ("default_on_error", "local")):
+        if values[name] != by_itself:
+            yield f"{at(name)}: has no place beside a plane ({at('rules')}): say it in the rules, or in rules_overlay"
 
 
 def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:

@@ -310,6 +310,10 @@ def test_rules_are_required() -> None:
             {"header_limit": "X-A", "header_reset": "x-a"},
             "--header-reset: 'x-a' is the name of header_limit too",
         ),
+        (
+            {"rules": "plane://root:8083", "default_algorithm": "gcra"},
+            "--default-algorithm: has no place beside a plane (--rules): say it in the rules, or in rules_overlay",
+        ),
     ],
 )
 def test_contradictions_say_what_to_do(flags: dict[str, Any], problem: str) -> None:
