@@ -156,7 +156,7 @@ ATTACKS: dict[str, Callable[[str], None]] = {
 def call_honestly(address: str, seconds: float) -> None:
     """The honest caller, as a process of its own: prints its waits in seconds, and how many failed."""
     waits, failed = [], 0
-    with Headgate(address, "edge", timeout=DEADLINE_S, token=TOKEN, on_error="raise") as client:
+    with Headgate(address, "bench", timeout=DEADLINE_S, token=TOKEN, on_error="raise") as client:
         began_s = time.monotonic()
         for number in range(int(seconds * PER_S)):
             time.sleep(max(0.0, began_s + number / PER_S - time.monotonic()))

@@ -37,7 +37,8 @@ SET_BY_THE_CHART = frozenset(
         *("exchange_tls_key", "exchange_tls_ca", "exchange_token_file", "exchange_insecure", "exchange_inside"),
         *("tls_cert", "tls_key", "tls_client_ca", "tls_client_san", "token_file", "trusted_network"),
         *("max_connection_age_s", "node_id", "admin_grpc", "admin_token_file", "admin_tls_cert", "admin_tls_key"),
-        *("admin_tls_client_ca", "admin_tls_client_san", "rules_overlay"),
+        *("admin_tls_client_ca", "admin_tls_client_san", "rules_overlay", "upstream", "promote", "plane_rights_file"),
+        "plane_token_file",
     )
 )
 """Settings that have values of their own: in `config` they would be overruled by a flag, silently."""
@@ -108,7 +109,17 @@ RULES: Mapping[str, Schema] = {
     "image.digest": text("^$|^sha256:[0-9a-f]{64}$", "sha256: and 64 digits of 0-9a-f"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": OBJECTS,
-    "rulesFrom": text("^$|^xds://[^/]+:[0-9]+$", "empty, or `xds://host:port`"),
+    "rulesFrom": text("^$|^(xds|plane)://[^/]+:[0-9]+$", "empty, `xds://host:port`, or `plane://host:port,host:port`"),
+    "planeToken.existingSecret.name": text(OPTIONAL_NAME),
+    "planeToken.existingSecret.key": text(KEY),
+    "plane.upstream": text("^$|^[^/]+:[0-9]+$", "empty, or `host:port`"),
+    "plane.replicas": whole(1, 100),
+    "plane.tokens.existingSecret.name": text(OPTIONAL_NAME),
+    "plane.tokens.existingSecret.key": text(KEY),
+    "plane.tokens.rightsKey": text(f"^$|{KEY}"),
+    "plane.tls.existingSecret": text(OPTIONAL_NAME),
+    "plane.storage.size": text("^[0-9]+(Mi|Gi|Ti)$"),
+    "plane.resources": FREE,
     "region": text(NAME, "letters, digits, `-`, `_` and `.`, a letter or digit first, at most 63"),
     "rules": files_by_name(RULES_FILE),
     "rulesOverlay": files_by_name(OVERLAY_FILE),

@@ -88,6 +88,26 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
             }
         },
     },
+    "plane": {
+        "none": {},
+        "root": {
+            "plane": {
+                "enabled": True,
+                "tokens": {"existingSecret": {"name": "plane"}, "rightsKey": "rights"},
+                "tls": {"existingSecret": "plane-tls"},
+                "storage": {"className": "fast"},
+            }
+        },
+        "relay": {
+            "rulesFrom": "plane://headgate-plane:8083,root.example.com:8083",
+            "planeToken": {"existingSecret": {"name": "plane-token"}},
+            "plane": {
+                "enabled": True,
+                "upstream": "root.example.com:8083",
+                "tokens": {"existingSecret": {"name": "plane"}},
+            },
+        },
+    },
     "exchange": {
         "none": {},
         "inside": {"exchange": {"peers": PEERS, "tls": {"existingSecret": "exchange"}}},

@@ -415,7 +415,10 @@ def documented_flags(command: tuple[str, ...]) -> frozenset[str]:
     return frozenset(re.findall(r"--[a-z][a-z0-9-]*", shown.stdout))
 
 
-COMMANDS = {"serve": ("serve",), "exchange": ("exchange",), "check": ("check",), "rules": ("rules", "check")}
+COMMANDS = {
+    **{name: (name,) for name in ("serve", "exchange", "plane", "check")},
+    "rules": ("rules", "check"),
+}
 
 
 def test_every_flag_exists() -> None:
@@ -526,16 +529,19 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
             | redis
             | more
             | (PEERS if inside else set())
-            | ({("TCP", 443)} if combination["sync"] == "on" else set()),
+            | ({("TCP", 443)} if combination["sync"] == "on" else set())
+            | (KEYS if combination["plane"] == "relay" else set()),
         )
         if combination["origin"] == "dev":
             expected["redis"] = ({("TCP", 6379)}, set())
+    if combination["plane"] != "none":
+        expected["plane"] = ({("TCP", 8080)} | ADMIN | KEYS, DNS | (KEYS if combination["plane"] == "relay" else set()))
     if separate:
         expected["exchange"] = (EXCHANGE | ADMIN, DNS | redis | more | PEERS)
     found = {name: (ports_of(spec["ingress"]), ports_of(spec["egress"])) for name, spec in policies.items()}
     assert found == expected
     assert all(spec["policyTypes"] == ["Ingress", "Egress"] for spec in policies.values())
-    for name, ports in (("server", operators), ("exchange", ADMIN)):
+    for name, ports in (("server", operators), ("exchange", ADMIN), ("plane", ADMIN)):
         admin = [rule for rule in policies.get(name, {}).get("ingress", []) if ports_of([rule]) == ports]
         assert [bool(rule.get("from")) for rule in admin] == [True] * (name in policies), "it is never for everybody"
 

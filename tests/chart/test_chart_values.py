@@ -59,6 +59,7 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ),
         ({"config": {"response_header": True}}, "config: Additional property response_header is not allowed"),
         ({"config": {"grpc": "0.0.0.0:1"}}, "config: Additional property grpc is not allowed"),
+        ({"rulesFrom": "http://h:1"}, 'rulesFrom does not match: "empty, `xds://host:port`, or `plane://'),
         ({"config": {"max_cells": 1}}, "config.max_cells: Must be greater than or equal to 1000"),
         ({"config": {"log_level": "loud"}}, "config.log_level: config.log_level must be one of the following"),
         (
@@ -80,6 +81,8 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"tls": {"clientCertificates": True}}, "tls.clientCertificates: needs tls.existingSecret"),
         ({"tls": {"clientNames": ["a"]}}, "tls.clientNames: needs tls.clientCertificates"),
         ({"keys": {"enabled": True}}, "keys.enabled: who changes a limit must be known"),
+        ({"plane": {"enabled": True}}, "plane.enabled: who changes rules must be known"),
+        ({"rulesFrom": "plane://h:8083"}, "planeToken.existingSecret.name: a plane is followed by those who show"),
         ({"keys": {"tls": {"clientCertificates": True}}}, "keys.tls.clientCertificates: needs keys.tls.existingSecret"),
         (
             {"data": {"volume": {"emptyDir": {"sizeLimit": "1Gi"}}}},

@@ -5,6 +5,7 @@ history named beside it (test_mutations.py), which is green without it.
 """
 
 import asyncio
+import copy
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -14,8 +15,12 @@ from headgate.lines import Line
 from headgate.origin import allowances
 from headgate.origin.allowances import Allowances, Holding
 from headgate.origin.bucket_record import BucketRecord
+from headgate.origin.keyspace import LIMIT
 from headgate.origin.operations.heartbeat import Presence, Pulse
+from headgate.origin.operations.move_records import MovingRecord, TakeRecords
+from headgate.origin.placement import KeptPlacement
 from headgate.origin.protocol import BucketReport, CellReport, Demand, Report, WindowReport
+from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_cells import CellRecord, NodeComponent
 from headgate.origin.window_record import WindowRecord
 from headgate.region import engine, pause, policy, session
@@ -27,6 +32,7 @@ from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
 from headgate.region.lateness import Lateness
+from headgate.region.list_keeper import ShardListKeeper
 from headgate.region.node import RegionNode
 from headgate.region.pause import Pause
 from headgate.region.question_order import QuestionOrder
@@ -34,9 +40,11 @@ from headgate.region.refunds import Refunds
 from headgate.region.session import ShardSession
 from headgate.region.shard_clock import ShardClock
 from headgate.region.shard_link import ShardLink
+from headgate.region.shard_lists import ShardLists
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
 from headgate.region.window_counter import SharedWindow
+from headgate.simulation.network import NetworkedOrigin
 from headgate.simulation.world import World
 
 Patch = pytest.MonkeyPatch
@@ -134,7 +142,7 @@ def forget_to_refill(patch: Patch) -> None:
 
 def doubt_what_was_not_answered(patch: Patch) -> None:
     """A heartbeat that was not answered is taken for one that the shard has forgotten."""
-    beat = RegionNode._beat
+    beat = RegionNode.beat
 
     async def careless(node: RegionNode, link: ShardLink) -> None:
         before_ms = link.session.beat_ms
@@ -142,7 +150,7 @@ def doubt_what_was_not_answered(patch: Patch) -> None:
         if before_ms and link.session.beat_ms == before_ms:
             link.session._memory = b"in doubt"
 
-    patch.setattr(RegionNode, "_beat", careless)
+    patch.setattr(RegionNode, "beat", careless)
 
 
 def names_stay_as_they_are(patch: Patch) -> None:
@@ -748,6 +756,42 @@ def lists_outlive_their_runs(patch: Patch) -> None:
     patch.setattr(Presence, "beat", careless)
 
 
+def straight_to_the_new_list(patch: Patch) -> None:
+    """A key that moves is asked for where it belongs, and not where its record may still be."""
+    patch.setattr(NetworkedOrigin, "shard_before", NetworkedOrigin.shard_of)
+
+
+def copy_without_sealing(patch: Patch) -> None:
+    """A record stays open where it is while it is opened elsewhere."""
+
+    def careless(operation: TakeRecords, memory: ShardMemory, name: bytes, now_ms: int) -> MovingRecord | None:
+        key = name.removeprefix(LIMIT)
+        record = memory.records.get(key)
+        return None if record is None else MovingRecord(name, memory.expiry[key] - now_ms, copy.deepcopy(record))
+
+    patch.setattr(TakeRecords, "_take", careless)
+
+
+def begin_where_keys_leave(patch: Patch) -> None:
+    """A record that is not there begins where its key leaves."""
+    patch.setattr(ShardListKeeper, "leaving", lambda keeper, index, counters: ())
+
+
+def no_fence(patch: Patch) -> None:
+    """A record begins by whatever list a node has."""
+    patch.setattr(KeptPlacement, "may_begin", lambda kept, number: True)
+
+
+def over_before_all_have_moved(patch: Patch) -> None:
+    """The former list is over as soon as keys begin to move."""
+    patch.setattr(ShardLists, "_has_moved", lambda lists, name: True)
+
+
+def leave_behind_what_was_let_go_of(patch: Patch) -> None:
+    """Counters that the node has let go of stay with the shard that their keys have left."""
+    patch.setattr(ShardSession, "unfinished", lambda session: ())
+
+
 OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     late_costs_beside_the_allowance,
     unmerged_is_free,
@@ -758,6 +802,12 @@ OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     late_answers_are_answers,
     count_every_list,
     lists_outlive_their_runs,
+    straight_to_the_new_list,
+    copy_without_sealing,
+    begin_where_keys_leave,
+    no_fence,
+    over_before_all_have_moved,
+    leave_behind_what_was_let_go_of,
 )
 """Those that chance seldom meets: each has a history of its own."""
 

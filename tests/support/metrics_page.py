@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
+from headgate.plane import instruments as plane_instruments
 from headgate.runtime.service import Service
 from headgate.runtime.top import SKETCH_SIZE
 from headgate.supervisor import instruments as supervisor_instruments
@@ -73,6 +74,7 @@ SECTIONS: Final = (
     ("Per rule", ("headgate_rule_", "headgate_unknown_domain")),
     ("Rules", ("headgate_rules_",)),
     ("Rules from an xDS server", ("headgate_xds_",)),
+    ("A rule plane (`headgate plane`)", ("headgate_plane_",)),
     ("The decision log", ("headgate_decision_log",)),
     ("Counters", ("headgate_cells_",)),
     ("Shards of the origin", ("headgate_shard_", "headgate_origin_", "headgate_live_nodes")),
@@ -93,6 +95,7 @@ def all_instruments() -> list[Instrument]:
     supervisor_instruments.register(metrics, parts, parts, parts, parts)
     otlp.register(metrics, parts)
     xds_instruments.register(metrics, parts)
+    plane_instruments.register(metrics, parts)
     return list({instrument.name: instrument for instrument in metrics.instruments}.values())
 
 

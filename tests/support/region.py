@@ -41,11 +41,11 @@ class RegionWorld:
         self._tasks: set[asyncio.Task[Decision]] = set()
         self._runs = 0
 
-    async def start_node(self, *, offset_ms: int = 0, shard_list: bytes = b"", **path: Any) -> RegionNode:
+    async def start_node(self, *, offset_ms: int = 0, listed: tuple[str, ...] = (), **path: Any) -> RegionNode:
         self._runs += 1
         network = NetworkPath(**path)
         node = RegionNode(
-            NetworkedOrigin(self.shards, [network] * len(self.shards), self.random, shard_list),
+            NetworkedOrigin(self.shards, [network] * len(self.shards), self.random, listed),
             run=b"run%d" % self._runs,
             clock=LoopClock(UNIX_MS, offset_ms=offset_ms),
             random=self.random,

@@ -63,6 +63,26 @@ def test_the_units_settings_exist_and_its_stop_is_longer_than_the_drain() -> Non
     assert unit["Service"]["ExecStart"].endswith("--config /etc/headgate/headgate.yaml")
 
 
+def test_the_units_user_and_files_are_made_by_the_commands_beside_it() -> None:
+    """Its user, its program, its settings, and what it gets as credentials."""
+    unit = block("ini", "# /etc/systemd/system/headgate.service")
+    commands = block("sh", "useradd")
+    (user,) = re.findall(r"^User=(\w+)$", unit, re.MULTILINE)
+    assert re.search(rf"^useradd --system .* {user}$", commands, re.MULTILINE)
+    made = re.findall(r"^install -d .*? (/\S.*?)(?: +#.*)?$", commands, re.MULTILINE)
+    directories = {place for line in made for place in line.split()}
+    settings = yaml.safe_load(block("yaml", "# /etc/headgate/headgate.yaml"))
+    for path in (
+        *re.findall(r"^LoadCredential=\w[\w-]*:(\S+)/", unit, re.MULTILINE),
+        "/etc/headgate",
+        settings["rules"],
+    ):
+        assert path in directories
+    (program,) = re.findall(r"^ExecStart=(\S+)/bin/headgate ", unit, re.MULTILINE)
+    assert f"python3 -m venv {program}\n" in commands
+    assert set(re.findall(r"^make (\w+)", commands, re.MULTILINE)) == {"dist"}
+
+
 def values_shown() -> list[Any]:
     """Every block of YAML on the pages that is for the chart."""
     known = yaml.safe_load((CHART / "values.yaml").read_text())

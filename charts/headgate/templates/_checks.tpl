@@ -229,6 +229,12 @@
 {{- if and .Values.keys.tls.clientCertificates (not .Values.keys.tls.existingSecret) -}}
 {{- fail "keys.tls.clientCertificates: needs keys.tls.existingSecret" -}}
 {{- end -}}
+{{- if and .Values.plane.enabled (not .Values.plane.tokens.existingSecret.name) -}}
+{{- fail "plane.enabled: who changes rules must be known: plane.tokens.existingSecret.name" -}}
+{{- end -}}
+{{- if and (or .Values.plane.upstream (hasPrefix "plane://" .Values.rulesFrom)) (not .Values.planeToken.existingSecret.name) -}}
+{{- fail "planeToken.existingSecret.name: a plane is followed by those who show a token" -}}
+{{- end -}}
 {{- /* As text: a number of --set and the same one of a file are different things to `uniq`. */ -}}
 {{- $ports := dict -}}
 {{- range .Values.ports }}{{ $ports = set $ports (toString .) true }}{{ end -}}

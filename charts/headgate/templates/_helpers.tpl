@@ -199,6 +199,7 @@ ipFamilyPolicy: PreferDualStack
 - --token-file
 - /etc/headgate/tokens/tokens
 {{- end }}
+{{- include "headgate.planeClientArgs" .root }}
 {{- with .root.Values.keys }}
 {{- if .enabled }}
 - --admin-grpc

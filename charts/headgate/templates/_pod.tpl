@@ -162,6 +162,7 @@
     secretName: {{ .Values.keys.tls.existingSecret }}
     defaultMode: 0440
 {{- end }}
+{{- include "headgate.planeClientVolumes" . }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
 {{- end }}
@@ -192,8 +193,34 @@
 {{- if and .Values.keys.enabled .Values.keys.tls.existingSecret }}
 - {name: keys-tls, mountPath: /etc/headgate/keys-tls, readOnly: true}
 {{- end }}
+{{- include "headgate.planeClientMounts" . }}
 {{- with .Values.extraVolumeMounts }}
 {{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* What a pod shows to the plane that it follows. */}}
+{{- define "headgate.planeClientArgs" -}}
+{{- if .Values.planeToken.existingSecret.name }}
+- --plane-token-file
+- /etc/headgate/plane-token/token
+{{- end }}
+{{- end -}}
+
+{{- define "headgate.planeClientMounts" -}}
+{{- if .Values.planeToken.existingSecret.name }}
+- {name: plane-token, mountPath: /etc/headgate/plane-token, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "headgate.planeClientVolumes" -}}
+{{- if .Values.planeToken.existingSecret.name }}
+- name: plane-token
+  secret:
+    secretName: {{ .Values.planeToken.existingSecret.name }}
+    defaultMode: 0440
+    items:
+      - {key: {{ .Values.planeToken.existingSecret.key | quote }}, path: token}
 {{- end }}
 {{- end -}}
 

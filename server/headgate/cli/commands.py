@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from headgate import __version__
 from headgate.blocks import command as block_command
 from headgate.build import BUILD
-from headgate.cli import check, exchange, log_level, rules, serve, simulate, top
+from headgate.cli import check, exchange, log_level, plane, rules, serve, simulate, top
 from headgate.console.output import EXIT_USAGE, fail, write
 from headgate.console.parsers import CommandParser
 from headgate.cuts import command as region_command
@@ -20,7 +20,8 @@ from headgate.keys import command as key_command
 
 _DESCRIPTION = "Headgate: a rate-limit service for Envoy and everything else that speaks gRPC or HTTP."
 _COMMANDS = (
-    serve, exchange, check, explain, tail, rules, key_command, block_command, region_command, top, log_level, simulate
+    serve, exchange, plane, check, explain, tail, rules, key_command, block_command, region_command, top, log_level,
+    simulate,
 )  # fmt: skip
 _NAME_AND_VERSION = f"headgate {__version__} ({BUILD})"
 _EPILOG = """\

@@ -1,4 +1,4 @@
-"""`headgate rules check`, `explain`, `diff` and `replay`: look at rules without serving them."""
+"""`headgate rules`: look at rules without serving them, and change those of a plane."""
 
 import argparse
 import json
@@ -11,6 +11,7 @@ from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, writ
 from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.limiter.limit import Algorithm, OnError
+from headgate.plane.commands import edit, look, publish
 from headgate.rules.advice import advise
 from headgate.rules.defaults import Defaults
 from headgate.rules.diff import differences
@@ -24,12 +25,15 @@ Command = Callable[[argparse.Namespace], int]
 
 def add_parser(commands: Commands) -> None:
     """Add `headgate rules` and its subcommands to the commands."""
-    parser = commands.add_parser("rules", help="check, explain, compare or replay rules")
+    parser = commands.add_parser("rules", help="check, explain, compare or replay rules; change those of a plane")
     actions = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     _add_check(actions)
     _add_explain(actions)
     _add_diff(actions)
     replay.add_parser(actions, _add_directory).set_defaults(command=_or_problems(replay_log, EXIT_USAGE))
+    publish.add_parser(actions).set_defaults(command=_or_problems(publish.publish, EXIT_FAILED))
+    edit.add_parsers(actions)
+    look.add_parsers(actions)
 
 
 def _add_check(actions: Commands) -> None:

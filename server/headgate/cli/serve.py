@@ -3,7 +3,7 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headgate.config import (
@@ -99,13 +99,16 @@ def flags_of(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def run_with_settings(
-    flags: dict[str, Any], run: Callable[[Settings], int], environ: Mapping[str, str] | None = None
+    flags: dict[str, Any],
+    run: Callable[[Settings], int],
+    environ: Mapping[str, str] | None = None,
+    unused: Sequence[str] = (),
 ) -> int:
-    """Run a process by its settings; the exit status."""
+    """Run a process by its settings, of which it never reads those that are `unused`; the exit status."""
     # The one place that reads the process's environment.
     environ = os.environ if environ is None else environ
     try:
-        settings = load_settings(flags, environ)
+        settings = load_settings(flags, environ, unused)
     except SettingsError as error:
         return fail(str(error), EXIT_USAGE)
     for warning in translate(environ).warnings:

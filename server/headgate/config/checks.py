@@ -21,6 +21,11 @@ _NEEDS = (
     ("xds_cert", "xds_key", "xds_key beside it"),
     ("xds_key", "xds_cert", "xds_cert beside it"),
     ("xds_server_name", "xds_tls", "xds_tls beside it"),
+    ("plane_ca", "plane_tls", "plane_tls beside it"),
+    ("plane_cert", "plane_tls", "plane_tls beside it"),
+    ("plane_cert", "plane_key", "plane_key beside it"),
+    ("plane_key", "plane_cert", "plane_cert beside it"),
+    ("plane_server_name", "plane_tls", "plane_tls beside it"),
     ("traces", "otlp_endpoint", "otlp_endpoint beside it: the collector that spans are sent to"),
     ("decision_log_otlp", "otlp_endpoint", "otlp_endpoint beside it: the collector that records are sent to"),
 )
@@ -46,6 +51,8 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
     yield from _check_headers(values, at)
     if values["xds_retry_max_s"] < values["xds_retry_s"]:
         yield f"{at('xds_retry_max_s')}: is less than xds_retry_s, the first wait"
+    if values["promote"] and values["upstream"]:
+        yield f"{at('promote')}: upstream is given too: a root has none"
 
 
 def _check_workers(values: Mapping[str, Any], at: str) -> Iterator[str]:

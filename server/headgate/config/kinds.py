@@ -169,18 +169,21 @@ class FilePath:
 
 DIRECTORY = FilePath("a directory", "DIR")
 XDS_SCHEME = "xds://"
+PLANE_SCHEME = "plane://"
 
 
 @dataclass(frozen=True, slots=True)
 class RulesFrom:
-    """Source of rules: a directory, as a path, or an xDS server, as the text of its URL."""
+    """Source of rules: a directory, as a path, or an xDS server or a plane, as the text of its URL."""
 
-    accepts: str = "a directory, or `xds://host:port` of an xDS server"
+    accepts: str = "a directory, `xds://host:port` of an xDS server, or `plane://host:port,host:port` of a plane"
     metavar: str = "DIR|URL"
 
     def parse(self, text: str) -> Path | str:
         if text.startswith(XDS_SCHEME):
             return XDS_SCHEME + _address(text.removeprefix(XDS_SCHEME))
+        if text.startswith(PLANE_SCHEME):
+            return PLANE_SCHEME + _addresses(text.removeprefix(PLANE_SCHEME))
         return DIRECTORY.parse(text)
 
 
@@ -208,6 +211,15 @@ def _address(text: str) -> str:
 
 ADDRESS = Parsed("`host:port`, `[ipv6]:port`, `:port` (every address) or `unix:/path`", "ADDR", _address)
 """Address to listen on or to dial."""
+
+
+def _addresses(text: str) -> str:
+    """One address or several, separated by commas, however they are spelled."""
+    return ",".join(map(_address, text.split(",")))
+
+
+ADDRESSES = Parsed("`host:port` or `unix:/path`, or several of them with commas between", "ADDR,…", _addresses)
+"""Addresses to dial, the first that answers."""
 
 
 def _origin_url(text: str) -> str:

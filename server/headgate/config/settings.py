@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from headgate.config.kinds import (
     ADDRESS,
+    ADDRESSES,
     BODY,
     DIRECTORY,
     EQUALS_PAIRS,
@@ -98,6 +99,7 @@ class Section:
 SERVING = Section("Serving")
 OPERATORS = Section("Operators")
 XDS = Section("Rules over xDS")
+PLANE = Section("Rules from a plane")
 REGIONS = Section("Regions")
 ANSWERS = Section("Answers")
 CALLERS = Section("Callers")
@@ -115,7 +117,8 @@ class Settings:
         RULES_FROM,
         REQUIRED,
         "Directory of rule files (`*.yaml`, `*.yml`), watched for changes; or an xDS server that sends them, as Envoy "
-        "Gateway does (`xds://host:port`, see docs/xds.md).",
+        "Gateway does (`xds://host:port`, see docs/xds.md); or a plane that hands them on "
+        "(`plane://host:port,host:port`, see docs/plane.md).",
     )
     grpc: str = SERVING(ADDRESS, "0.0.0.0:8081", "Where gRPC listens.")
     http: str = SERVING(ADDRESS, "0.0.0.0:8080", "Where HTTP listens: /json, health, metrics, the current rules.")
@@ -274,6 +277,42 @@ class Settings:
     )
     xds_retry_max_s: float = XDS(Number(0.05, 3600, "SECONDS"), 30.0, "Longest wait before the next stream.")
 
+    plane_token_file: Path | None = PLANE(
+        TEXT_FILE,
+        None,
+        "Token to show to the plane: the first line of this file, `TOKEN` or `NAME=TOKEN`; read again for each stream.",
+        absent="no token",
+    )
+    plane_tls: bool = PLANE(Boolean(), False, "Speak TLS to the plane.")
+    plane_ca: Path | None = PLANE(
+        PEM_FILE, None, "Authorities of the plane's certificate; read again for each stream.", absent="the system's"
+    )
+    plane_cert: Path | None = PLANE(
+        PEM_FILE, None, "Certificate chain to show to the plane; read again for each stream.", absent="none is shown"
+    )
+    plane_key: Path | None = PLANE(PEM_FILE, None, "The certificate's private key.", absent="none is shown")
+    plane_server_name: str | None = PLANE(
+        SAN, None, "Name that the plane's certificate must have.", absent="the host of its address"
+    )
+    upstream: str | None = PLANE(
+        ADDRESSES,
+        None,
+        "Of `headgate plane`: the plane that this one is a relay of, by the settings above.",
+        absent="it is the root",
+    )
+    promote: bool = PLANE(
+        Boolean(),
+        False,
+        "Of `headgate plane` without `upstream`: make the copy of a relay the root, because the former root is lost.",
+    )
+    plane_rights_file: Path | None = PLANE(
+        TEXT_FILE,
+        None,
+        "Of `headgate plane`: who may do what, lines `NAME=watch`, `NAME=change:DOMAIN` or `NAME=change:*`, for names "
+        "of `admin_token_file` and of certificates. Read again when it changes.",
+        absent="whoever is known may do everything",
+    )
+
     region: str = REGIONS(NAME, "local", "The name of this region.")
     node_id: str | None = REGIONS(
         NAME, None, "The name of this node, unique in its region.", absent="host name and a random part"
@@ -282,7 +321,8 @@ class Settings:
         ORIGIN_URL,
         "memory://",
         "Where the nodes of a region meet. `memory://` is one process by itself. A URL with a password belongs "
-        "into a file (`file:/path`): on the command line others see it. See docs/redis.md.",
+        "into a file (`file:/path`): on the command line others see it. The list of servers in a file may change while "
+        "nodes run. See docs/redis.md.",
     )
     redis_prefix: str | None = REGIONS(
         PREFIX,

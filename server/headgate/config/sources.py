@@ -65,9 +65,14 @@ class _Reading:
             self.problems.append(f"{where}: {reason}")
 
 
-def load_settings(flags: Flags, environ: Mapping[str, str]) -> Settings:
-    """The settings of one process, or SettingsError with every problem there is."""
+def load_settings(flags: Flags, environ: Mapping[str, str], unused: Sequence[str] = ()) -> Settings:
+    """The settings of one process, or SettingsError with every problem there is.
+
+    `unused` names settings that this process never reads: they are None, though others require them.
+    """
     reading = _Reading()
+    reading.attempted.update(unused)
+    reading.values.update(dict.fromkeys(unused))
     config = flags.get("config") or environ.get(CONFIG_ENV)
     if config:
         _take_file(reading, Path(str(config)))

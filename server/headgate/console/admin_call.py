@@ -2,8 +2,9 @@
 
 import argparse
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
@@ -67,13 +68,28 @@ def call(
     args: argparse.Namespace, address: str, method: str, request: Message, answer: type[Answer], timeout_s: float
 ) -> Answer:
     """One call. Raises ConfigError with the address and why."""
+    with _errors(args, address), _channel(args, address) as channel:
+        ask = channel.unary_unary(method, type(request).SerializeToString, answer.FromString)
+        reply: Answer = ask(request, timeout=timeout_s, metadata=_metadata(args))
+        return reply
+
+
+def call_stream(
+    args: argparse.Namespace, address: str, method: str, request: Message, answer: type[Answer], timeout_s: float
+) -> Iterator[Answer]:
+    """One call that is answered in parts. Raises ConfigError with the address and why."""
+    with _errors(args, address), _channel(args, address) as channel:
+        ask = channel.unary_stream(method, type(request).SerializeToString, answer.FromString)
+        yield from ask(request, timeout=timeout_s, metadata=_metadata(args))
+
+
+@contextmanager
+def _errors(args: argparse.Namespace, address: str) -> Iterator[None]:
+    """Raise ConfigError, with the address and why, for whatever a call fails with."""
     import grpc  # noqa: PLC0415 - only once something is asked
 
     try:
-        with _channel(args, address) as channel:
-            ask = channel.unary_unary(method, type(request).SerializeToString, answer.FromString)
-            reply: Answer = ask(request, timeout=timeout_s, metadata=_metadata(args))
-            return reply
+        yield
     except grpc.RpcError as error:
         status, message = error.code().name, error.details() or ""
         raise ConfigError(f"{address}: {status}: {message}{why_closed(args, status, message)}") from None

@@ -22,7 +22,7 @@ from headgate.limiter.blocks import Blocks
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import MILLION
 from headgate.limiter.overrides import Override, Overrides
-from headgate.origin.interface import Origin, OriginError, OriginTimeout
+from headgate.origin.interface import Origin, OriginError, OriginTimeout, owners_of
 from headgate.origin.region_map import MOST_ENTRIES, MapEntry, MapState
 from headgate.region.engine import RegionalEngine
 from headgate.region.node import RegionNode
@@ -212,9 +212,12 @@ class KeysService:
         state.node.CopyFrom(view.node_message(region.node, counter, state.time_ms, self.clock.monotonic()))
         copy = view.copy_of_counter(counter, key.key, key.limit, state.time_ms)
         if region.links is not None:
-            shard = state.shard = region.origin.shard_of(key.shard_key)
             try:
-                peek = await region.origin.run(shard, PeekKey(key.key, key.limit.window_ms), PEEK_TIMEOUT_S)
+                for shard in owners_of(region.origin, key.shard_key):
+                    state.shard = shard
+                    peek = await region.origin.run(shard, PeekKey(key.key, key.limit.window_ms), PEEK_TIMEOUT_S)
+                    if peek.readable and peek.record is not None:
+                        break
             except OriginError as error:
                 state.region_error = f"the shard could not be asked: {error}"
             else:

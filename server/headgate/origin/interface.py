@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from headgate.origin.operation import Operation, R
+from headgate.origin.placement import Placement
 
 HEARTBEAT_S = 1.0
 """Time between two heartbeats of a node. A wipe is noticed within one of these, traffic or not."""
@@ -42,14 +43,26 @@ class Origin(Protocol):
 
     @property
     def shards(self) -> int:
-        """Number of shards; they are numbered from 0, the same way on every node."""
+        """Number of shards that were ever named; they are numbered from 0."""
 
-    @property
-    def shard_list(self) -> bytes:
-        """Name of the list of shards by which keys are placed: two origins with the same one place every key alike."""
+    listed: tuple[str, ...]
+    """Names of the shards in its settings, by which keys are placed until the region has agreed on a list. Empty: keys
+    are placed otherwise, in memory or by a Cluster, and there is nothing to agree on."""
 
     def shard_of(self, key: bytes) -> int:
         """Number of the shard that owns a limit key; the same on every node of the region."""
+
+    def shard_before(self, key: bytes) -> int:
+        """Number of the shard that owned it before keys began to move; the same one where none do."""
+
+    def place_by(self, placement: Placement) -> None:
+        """Place keys so from now on. Shards that are new get the next numbers. Raises ConfigError for a bad name."""
+
+    def shard_named(self, name: str) -> int:
+        """Number of a shard, which is a new one if nobody has named it yet. Raises ConfigError for a bad name."""
+
+    async def leave(self, shard: int) -> None:
+        """Give up the connections to a shard. It may be named again, and is connected to when it is next asked."""
 
     async def open(self) -> None:
         """Connect as far as possible. A shard that does not answer is no error: calls to it will fail."""
@@ -65,3 +78,9 @@ class Origin(Protocol):
 
     async def close(self) -> None:
         """Give up all connections; nothing is called after this."""
+
+
+def owners_of(origin: Origin, key: bytes) -> tuple[int, ...]:
+    """Return the shards that may have what belongs to a key, in the order in which to ask: two while it moves."""
+    before, now = origin.shard_before(key), origin.shard_of(key)
+    return (now,) if before == now else (before, now)

@@ -2,7 +2,17 @@
 
 from typing import Any, Final, Protocol
 
-from headgate.origin.protocol import UNREADABLE, Answer, BucketAnswer, Count, Refund, WindowAnswer, WindowReport
+from headgate.origin.protocol import (
+    ELSEWHERE,
+    SEALED,
+    UNREADABLE,
+    Answer,
+    BucketAnswer,
+    Count,
+    Refund,
+    WindowAnswer,
+    WindowReport,
+)
 
 UNREADABLE_MS: Final = 1_000
 """Life of a record that can't be read, from each call on its key: one sweep of the memory."""
@@ -35,14 +45,15 @@ class LimitRecord(Protocol):
 
 
 class UnreadableRecord:
-    """A record that this version can't read: garbled, of another type, or of a newer format.
+    """A record of which nothing is to be had: garbled, of another type, of a newer format; or not here (`reason`).
 
     Its key is answered UNREADABLE and nothing else; the other keys of a call are untouched. One of a
     newer format stays for those who can read it. Any other is dropped, and the next report begins anew.
     """
 
-    def __init__(self, *, newer: bool) -> None:
+    def __init__(self, *, newer: bool, reason: int = UNREADABLE) -> None:
         self.newer = newer
+        self.reason = reason
 
     def expires_ms(self, now_ms: int) -> int:
         """Give it a short life: its real time to live is unknown here."""
@@ -50,7 +61,7 @@ class UnreadableRecord:
 
     def report(self, report: Any, now_ms: int) -> int:
         """Merge nothing."""
-        return UNREADABLE
+        return self.reason
 
     def missing(self, report: Any, charged: int, cost: int) -> int:
         """Return the whole cost: the credit is unknown, and nothing is charged anyway."""
@@ -69,8 +80,23 @@ class UnreadableRecord:
         raise AssertionError("of what can't be read nothing is set aside")
 
     def answer(self, report: Any, more: int, left: int) -> Answer:
-        """Answer that the record can't be read, and nothing else."""
+        """Answer why nothing is to be had, and nothing else."""
         if isinstance(report, WindowReport):
             refunds = None if report.demands is None else (Refund(), Refund())
-            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), UNREADABLE, 0, refunds=refunds)
-        return BucketAnswer(0, 0, 0, UNREADABLE, 0, refund=None if report.demands is None else Refund())
+            return WindowAnswer(0, Count(0, 0, 0), Count(0, 0, 0), self.reason, 0, refunds=refunds)
+        return BucketAnswer(0, 0, 0, self.reason, 0, refund=None if report.demands is None else Refund())
+
+
+class SealedRecord(UnreadableRecord):
+    """A record that moves to another shard: kept as it was until that one has it, and nothing is counted in it."""
+
+    def __init__(self, content: Any) -> None:
+        super().__init__(newer=True, reason=SEALED)
+        self.content = content
+
+
+class NoRecord(UnreadableRecord):
+    """The place of a record that is not here, and may not begin here. Never kept."""
+
+    def __init__(self) -> None:
+        super().__init__(newer=True, reason=ELSEWHERE)

@@ -10,6 +10,7 @@ from typing import Any
 
 from headgate.clock import Clock
 from headgate.origin.operation import Operation, R
+from headgate.origin.placement import Placement
 from headgate.origin.shard_memory import ShardMemory
 
 
@@ -17,7 +18,7 @@ class MemoryOrigin:
     """One shard in this process: exact, and never away."""
 
     shards = 1
-    shard_list = b""
+    listed: tuple[str, ...] = ()
 
     def __init__(
         self, clock: Clock, *, region: bytes = b"local", epoch: bytes = b"memory", exclusive: bool = False
@@ -30,6 +31,17 @@ class MemoryOrigin:
 
     def shard_of(self, key: bytes) -> int:
         return 0
+
+    def shard_before(self, key: bytes) -> int:
+        return 0
+
+    def place_by(self, placement: Placement) -> None:
+        raise AssertionError("one shard in memory is all there is")
+
+    def shard_named(self, name: str) -> int:
+        raise AssertionError("a shard in memory has no name")
+
+    async def leave(self, shard: int) -> None: ...
 
     async def open(self) -> None: ...
 

@@ -52,7 +52,7 @@ class Operation(ABC, Generic[R_co]):
         """
 
 
-def packed(flat: list[Any]) -> bytes:
-    """Pack a flat list for cmsgpack.unpack in Lua, which does not know msgpack's newer type for bytes."""
+def packed(flat: Any) -> bytes:
+    """Pack something flat for cmsgpack.unpack in Lua, which does not know msgpack's newer type for bytes."""
     data: bytes = msgpack.packb(flat, use_bin_type=False)
     return data

@@ -240,6 +240,11 @@ that nothing was charged or set aside."""
 UNREADABLE: Final = -2
 """Stands in an answer's place for the allowance: the shard can't read the key's record, and did nothing for the key.
 What else the answer says means nothing."""
+ELSEWHERE: Final = -3
+"""Stands in an answer's place for the allowance: there is no record of the key, and none may begin here, because the
+region has another list of shards, or the key leaves this one. Nothing was done for the key."""
+SEALED: Final = -4
+"""Stands in an answer's place for the allowance: the key's record is on its way to another shard."""
 PLENTY = -1
 """Stands in an answer's place for what is left: the limit is far."""
 

@@ -62,7 +62,7 @@ class ShardMemory:
             for part in self.parts.values():
                 part.sweep(now_ms)
             for key in [key for key, expires_ms in self.expiry.items() if expires_ms <= now_ms]:
-                self._drop(key)
+                self.drop(key)
         return now_ms
 
     def find(self, key: bytes, now_ms: int) -> LimitRecord | None:
@@ -91,7 +91,7 @@ class ShardMemory:
         if not isinstance(record, UnreadableRecord):
             self.expiry[key] = record.expires_ms(now_ms)
         elif not record.newer:
-            self._drop(key)
+            self.drop(key)
 
     def wipe(self, epoch: bytes | None = None) -> None:
         """Lose everything, as a flush does; a restart also has another epoch."""
@@ -100,7 +100,8 @@ class ShardMemory:
         self.parts.clear()
         self.epoch = epoch or self.epoch
 
-    def _drop(self, key: bytes) -> None:
+    def drop(self, key: bytes) -> None:
+        """Forget a limit key's record, and what belongs to it."""
         self.expiry.pop(key, None)
         self.records.pop(key, None)
         for part in self.parts.values():

@@ -415,6 +415,16 @@ class SharedCounter(KeyCounter, ABC):
         self.void()
         self.refill = True
 
+    def move_to(self, shard: Shard) -> None:
+        """Belong to another shard, where the key's record is now. That is told everything: should the former one have
+        lost its memory on the way, it comes back so."""
+        self.shard = shard
+        self._clock_steps = shard.time.steps
+        self.flush_due_s = 0.0
+        self.shard_forgot()
+        if self.has_answer or self.unreported:
+            shard.flush(self, SOON)
+
     def clock_was_set(self) -> bool:
         """Return whether the shard's clock was set since this was last asked."""
         steps, self._clock_steps = self._clock_steps, self.shard.time.steps

@@ -13,6 +13,7 @@ What is nearly due goes along with what is: reports in one call cost a fraction 
 import heapq
 from collections import deque
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 from headgate.region.counters import SharedCounter
@@ -51,6 +52,15 @@ class FlushQueues:
         self._added += 1
         heapq.heappush(self._timed, (due_s, self._added, counter))
         return True
+
+    def counters(self) -> Iterator[SharedCounter]:
+        """Yield every counter that is to be reported."""
+        for due_s, counter in chain(*self._queues):
+            if counter.flush_due_s == due_s:
+                yield counter
+        for due_s, _, counter in self._timed:
+            if counter.flush_due_s == due_s:
+                yield counter
 
     def next_due_s(self) -> Iterator[float]:
         """Yield when the first of each queue is due."""

@@ -41,9 +41,15 @@ def _register_waits(metrics: Metrics, node: RegionNode) -> None:
     metrics.gauge("headgate_live_nodes", "Nodes of the region, as last heard.", lambda: node.live_nodes)
     metrics.gauge(
         "headgate_origin_nodes_listed_otherwise",
-        "Nodes of the region that place keys by another list of shards, as last heard.",
+        "Nodes of the region that want another list of shards, as last heard.",
         lambda: node.listed_otherwise,
     )
+    metrics.gauge(
+        "headgate_origin_list_changing",
+        "1 while the list of shards in the settings is not in force yet, or keys move to it.",
+        lambda: int(node.lists.changing),
+    )
+    metrics.counter("headgate_origin_keys_moved", "Keys that this node has moved.", lambda: node.lists.mover.moved)
     metrics.counter("headgate_origin_waits", "Requests that waited for a shard.", lambda: stats.asked)
     metrics.histogram(
         "headgate_origin_wait_seconds",
@@ -89,7 +95,7 @@ def _register_calls(metrics: Metrics, node: RegionNode) -> None:
         CALL_BOUNDS_S,
         lambda: [
             (Buckets(link.stats.durations, link.stats.durations_sum_s), {"shard": str(link.index)})
-            for link in node.links
+            for link in node.links_in_use
         ],
     )
 
@@ -118,4 +124,4 @@ def _register_states(metrics: Metrics, node: RegionNode) -> None:
 def _per_shard(
     node: RegionNode, value: Callable[[ShardLink], float]
 ) -> Callable[[], Iterable[tuple[float, Mapping[str, str]]]]:
-    return lambda: [(value(link), {"shard": str(link.index)}) for link in node.links]
+    return lambda: [(value(link), {"shard": str(link.index)}) for link in node.links_in_use]

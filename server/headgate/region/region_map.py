@@ -105,6 +105,14 @@ class RegionMapReplica:
         if mark != self._mark or self._unsure:
             self._wanted.set()
 
+    def keep_at(self, shard: int, now_ms: Callable[[], int]) -> None:
+        """Keep the map on another shard from now on: it is taught what this copy has."""
+        if shard != self.shard:
+            self.shard, self.now_ms = shard, now_ms
+            self._mark, self._heard, self._epoch = MapMark(), MapMark(), b""
+            self._unsure = bool(self._entries)
+            self._wanted.set()
+
     async def run(self) -> None:
         """Keep up until cancelled."""
         while True:

@@ -19,7 +19,7 @@ from headgate.clock import Clock
 from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.operations.heartbeat import Pulse
-from headgate.origin.protocol import UNREADABLE
+from headgate.origin.protocol import SEALED, UNREADABLE
 from headgate.region.counters import Shard, SharedCounter
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.question_order import QuestionOrder
@@ -137,6 +137,11 @@ class ShardSession(Shard):
         """Return for how long the shard has not acknowledged what it is told; 0 while it does."""
         return max(0.0, now_s - self._behind_since_s)
 
+    def unfinished(self) -> Iterator[SharedCounter]:
+        """Yield the counters that the shard is to hear of, those among them that the node has let go of meanwhile."""
+        yield from self._flushes.counters()
+        yield from self._refill
+
     def busy(self) -> bool:
         """Return whether there is anything left to tell the shard."""
         return bool(self._questions.turns or self._flushes or self._refill)
@@ -174,7 +179,7 @@ class ShardSession(Shard):
         self.reports_sent = len(reports)
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
-        call = Call(tuple(reports), requests)
+        call = Call(tuple(reports), requests, self._owner.list_number, self._owner.leaving(self.index, counters))
         extended = self._owner.extension.extend(call, counters, now_s)
         self._under_way = CallUnderWay(call, extended, counters, questions, positions, now_s)
         return call if extended is None else extended.operation
@@ -264,7 +269,11 @@ class ShardSession(Shard):
             unreadable = answer.more == UNREADABLE
             if unreadable:
                 under_way.unreadable.add(position)
-            if under_way.components[position] is not counter.component:
+            if answer.more < UNREADABLE:
+                under_way.moved.add(position)
+                counter.failed()
+                self._owner.not_here(counter, sealed=answer.more == SEALED)
+            elif under_way.components[position] is not counter.component:
                 counter.failed()  # the counter has begun anew since
             elif unreadable:
                 self._unreadable(counter, now_s)
@@ -289,12 +298,14 @@ class ShardSession(Shard):
 
     def _answer(self, under_way: CallUnderWay, reply: Reply, now_s: float) -> list[Decided]:
         """Decide the requests that waited for the call, and those that came meanwhile for its keys."""
-        stale, unreadable = under_way.stale, under_way.unreadable
+        stale, unreadable, moved = under_way.stale, under_way.unreadable, under_way.moved
         refused = under_way.refused(reply)
         decided: list[Decided] = []
         for index, question in enumerate(under_way.questions):
             ended: Decided | None = None
-            if stale and not stale.isdisjoint(question.places):
+            if moved and not moved.isdisjoint(question.places):
+                ended = question.request.ask_again(question, now_s)  # nothing of it was charged
+            elif stale and not stale.isdisjoint(question.places):
                 self._questions.add(question)  # nothing of it was looked at; the counter knows of the reset now
             elif unreadable and not unreadable.isdisjoint(question.places):
                 ended = question.unanswered(now_s)
@@ -309,17 +320,24 @@ class ShardSession(Shard):
 
     def _try_again(self, under_way: CallUnderWay, now_s: float, decided: list[Decided]) -> None:
         """Decide what came for a key while a call for it was under way: it may not have to be asked any more."""
+        elsewhere: list[Question] = []
         for line in self._questions.turns:
             came, line.waiting = line.waiting, deque()
             for question in came:
                 if question.request.decided:
                     continue
                 must_ask, ended = question.try_again(now_s) if question.meets(under_way.positions) else (True, None)
-                if must_ask:
+                if must_ask and under_way.moved and question.lies_elsewhere:
+                    elsewhere.append(question)
+                elif must_ask:
                     line.waiting.append(question)
                 elif ended is not None:
                     decided.append(ended)
         self._questions.drop_empty()
+        for question in elsewhere:
+            ended = question.request.ask_again(question, now_s)
+            if ended is not None:
+                decided.append(ended)
 
     # The shard's clock and memory
 

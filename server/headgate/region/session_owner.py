@@ -1,7 +1,7 @@
 """Those whom a shard session works with: the node that owns it, the driver that it tells what happens, and chance."""
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from headgate.region.counters import SharedCounter
@@ -24,6 +24,16 @@ class SessionOwner(Protocol):
 
     def heard_reset(self, counter: SharedCounter, number: int) -> None:
         """Note that an answer tells of a reset; its counter knows by then."""
+
+    @property
+    def list_number(self) -> int:
+        """Number of the list of shards by which the region places keys."""
+
+    def leaving(self, index: int, counters: Sequence[SharedCounter]) -> tuple[int, ...]:
+        """Return the positions of those counters whose keys leave the shard."""
+
+    def not_here(self, counter: SharedCounter, *, sealed: bool) -> None:
+        """Find the shard where a counter's record is, its own having none; `sealed`: it is on its way."""
 
     def lost_memory(self, index: int) -> None:
         """Note that a shard lost its memory."""

@@ -58,8 +58,12 @@ class LinkTerms(NamedTuple):
 class ShardLink:
     """A node's link to one shard. Implements the session's `SessionEvents`."""
 
-    def __init__(self, index: int, owner: SessionOwner, origin: Origin, terms: LinkTerms) -> None:
+    def __init__(
+        self, index: int, owner: SessionOwner, origin: Origin, terms: LinkTerms, *, in_use: bool = True
+    ) -> None:
         self.index = index
+        self.in_use = in_use
+        """False while no list names the shard: the node is not in touch with it."""
         clock = terms.clock
         self.session = ShardSession(index, owner, self, clock, terms.chances)
         self.stats = self.session.stats

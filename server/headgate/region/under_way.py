@@ -20,6 +20,7 @@ class CallUnderWay:
         "counters",
         "extended",
         "limits",
+        "moved",
         "positions",
         "questions",
         "sent_s",
@@ -53,6 +54,8 @@ class CallUnderWay:
         """Positions of reports from before a reset of their keys, by the reply."""
         self.unreadable: set[int] = set()
         """Positions of reports whose records the shard could not read."""
+        self.moved: set[int] = set()
+        """Positions of reports whose records are elsewhere, or on their way: they are asked for again."""
 
     def reply_of(self, result: Any) -> Reply:
         """Return the call's reply out of the result of what was sent. Raises ValueError if it is another call's."""
@@ -70,7 +73,7 @@ class CallUnderWay:
         """Return the highest cost per counter that the shard did not charge; before the questions are answered."""
         refused: Counter[SharedCounter] = Counter()
         for question, charged in zip(self.questions, reply.charged, strict=True):
-            if not charged:
+            if not charged and self.moved.isdisjoint(question.places):
                 for leg in question.asked:
                     refused[leg.counter] = max(refused[leg.counter], leg.charge.cost)
         return refused

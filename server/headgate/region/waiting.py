@@ -78,6 +78,11 @@ class Question:
                 return True
         return False
 
+    @property
+    def lies_elsewhere(self) -> bool:
+        """True if a counter of it belongs to another shard by now."""
+        return any(leg.counter.shard is not self.shard for leg in self.asked)
+
     def answered(self, charged: bool, answers: Sequence[Answer], now_s: float) -> Decided | None:
         """Take in that the shard charged all legs, or none; their counters have learnt from the answers already."""
         request = self.request
@@ -228,6 +233,32 @@ class WaitingRequest(Question):
             return (self,)
         self._parts = [PartialQuestion(self, legs[0].counter.shard, legs) for legs in groups]
         return tuple(self._parts)
+
+    def ask_again(self, question: Question, now_s: float) -> Decided | None:
+        """Ask for the legs of a question where their records are now; return the decision if that was the end."""
+        if self.decided:
+            return None
+        decided: Decided | None = None
+        for part in self._by_shard(question):
+            if part.shard.available:
+                self.waits.region.ask(part)
+            else:
+                decided = part.unanswered(now_s) or decided
+        return decided
+
+    def _by_shard(self, question: Question) -> Sequence[Question]:
+        """Split a question by the shards of its counters."""
+        groups: dict[int, list[Leg]] = {}
+        for leg in question.asked:
+            groups.setdefault(leg.counter.shard.index, []).append(leg)
+        if len(groups) == 1:
+            question.shard = question.asked[0].counter.shard
+            return (question,)
+        parts = [PartialQuestion(self, legs[0].counter.shard, legs) for legs in groups.values()]
+        if isinstance(question, PartialQuestion):
+            self._parts.remove(question)
+        self._parts += parts
+        return parts
 
     def close(self, question: Question, now_s: float) -> Decided | None:
         """End one question; return the decision if it was the last one."""

@@ -20,8 +20,8 @@ from headgate_client.wire.headgate.v1 import limits_pb2 as pb
 
 from headgate.endpoint.methods import parsed
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
-from headgate.origin.interface import Origin, OriginError
-from headgate.origin.operations.take_claim import ClaimState, TakeClaim
+from headgate.origin.interface import Origin, OriginError, owners_of
+from headgate.origin.operations.take_claim import Claim, ClaimState, TakeClaim
 from headgate.pending import answer_future
 from headgate.reservations import ids
 from headgate.reservations.difference import Charging, checked_request, make_up
@@ -198,12 +198,10 @@ class ReservationService:
     async def _claim(self, reservation: Reservation, actual: int) -> pb.SettleResponse:
         """Take the name, as long as it takes; then, and only then, make up the difference."""
         value = b"%d/%s" % (actual, self.run)
-        shard = self.origin.shard_of(reservation.nonce)
         while True:
+            shard = self.origin.shard_of(reservation.nonce)
             try:
-                claim = await self.origin.run(
-                    shard, TakeClaim(reservation.nonce, value, reservation.expires_ms), CLAIM_TIMEOUT_S
-                )
+                claim = await self._take(reservation, value)
                 break
             except OriginError:
                 if self.now_ms(shard) >= reservation.expires_ms:
@@ -219,6 +217,16 @@ class ReservationService:
         self._make_up(reservation, actual, self.now_ms(shard))
         self.stats.settled += 1
         return pb.SettleResponse(settled=True, actual=actual)
+
+    async def _take(self, reservation: Reservation, value: bytes) -> Claim:
+        """Take the name at the shard that keeps it; while claims move, at both, the one that they leave first."""
+        claim = Claim(ClaimState.EXPIRED)
+        for shard in owners_of(self.origin, reservation.nonce):
+            operation = TakeClaim(reservation.nonce, value, reservation.expires_ms)
+            claim = await self.origin.run(shard, operation, CLAIM_TIMEOUT_S)
+            if claim.state is not ClaimState.MINE:
+                break
+        return claim
 
     def _make_up(self, reservation: Reservation, actual: int, now_ms: int) -> None:
         """Charge what it came to beyond its estimate, or give back what still counts of the rest; free its place."""

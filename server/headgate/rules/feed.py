@@ -15,7 +15,7 @@ from headgate.rules.model import Version
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.source import RulesSource, SourceFile
 
-FeedKind = Literal["directory", "xds"]
+FeedKind = Literal["directory", "xds", "plane"]
 
 
 @dataclass(frozen=True, slots=True)

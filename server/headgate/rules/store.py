@@ -53,6 +53,11 @@ class _Verdict:
     """Reasons why that is not the newest."""
 
 
+def _fields_of(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    """The fields of each problem's log line; of very many problems, those of the first."""
+    return [{"file": one.file, "line": one.line, "reason": one.reason} for one in problems[:LOGGED_PROBLEMS]]
+
+
 def _all_problems(refused: Iterable[RefusedDomain]) -> tuple[Problem, ...]:
     # A file that counts for several domains has its problems named once.
     return tuple(sorted({problem for item in refused for problem in item.problems}))
@@ -388,7 +393,8 @@ class RuleStore:
         if self._status is not None:
             self._status = replace(self._status, rejected=self._status.rejected + 1)
         self._log.error("overlay_refused", problems=len(problems), version=str(self.current.version))
-        self._log_problems("overlay_problem", problems)
+        for fields in _fields_of(problems):
+            self._log.error("overlay_problem", **fields)
 
     def _refused_since(self, refused: Mapping[str, tuple[Problem, ...]]) -> tuple[RefusedDomain, ...]:
         """Refused domains in the order of their names; one that was refused already is so since then."""
@@ -421,9 +427,10 @@ class RuleStore:
             rules=rules.count,
             domains=len(rules.domains),
         )
-        self._log_problems("overlay_clash", [item for item in rules.overlay.clashes if item not in said])
-        for problem in [item for item in rules.overlay.unmatched if item not in said][:LOGGED_PROBLEMS]:
-            self._log.warning("overlay_unmatched", file=problem.file, line=problem.line, reason=problem.reason)
+        for fields in _fields_of([item for item in rules.overlay.clashes if item not in said]):
+            self._log.error("overlay_clash", **fields)
+        for fields in _fields_of([item for item in rules.overlay.unmatched if item not in said]):
+            self._log.warning("overlay_unmatched", **fields)
 
     def _unchanged(self) -> None:
         """The feed says what is in force already: after a touch, or a bad change that was taken back."""
@@ -445,11 +452,8 @@ class RuleStore:
             domains=[item.domain for item in refused[:LOGGED_PROBLEMS]],
             version=str(self.current.version),
         )
-        self._log_problems("rules_problem", problems)
-
-    def _log_problems(self, event: str, problems: Sequence[Problem]) -> None:
-        for problem in problems[:LOGGED_PROBLEMS]:
-            self._log.error(event, file=problem.file, line=problem.line, reason=problem.reason)
+        for fields in _fields_of(problems):
+            self._log.error("rules_problem", **fields)
 
     def _pace(self, *, polite: bool) -> Pace:
         return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)

@@ -53,7 +53,7 @@ class ExchangeService:
         self._logger = logs.logger
         self._identity = make_identity(settings.region, settings.node_id, clock, rng)
         self._metrics = Metrics(node=self._identity.node, region=settings.region)
-        self._rules = open_store(settings, clock, rng, logger=logs.logger)
+        self._rules = open_store(settings, clock, rng, self._identity.node, logger=logs.logger)
         self._rules.load_initial()
         self._peers = open_peers(settings, logs.logger)
         self._limits = limits_of_region(settings, self._peers)

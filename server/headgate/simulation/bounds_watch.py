@@ -40,6 +40,15 @@ class BoundsWatch(Watcher):
                 self._cover(slot, counter)
         for slot, node in world.nodes():
             self._bounded(slot, node)
+        if world.listed and not any(shard.losses or shard.lost_keys for shard in world.shards):
+            self._counted_once()
+
+    def _counted_once(self) -> None:
+        """Check that no key is counted on two shards, whatever lists nodes have."""
+        for key in self._world.history.keys:
+            counting = [index for index, shard in enumerate(self._world.shards) if shard.has_open(key.name)]
+            if len(counting) > 1:
+                self._violate("lists", f"{key.name.decode()} is counted on shards {counting}")
 
     def _cover(self, slot: NodeSlot, counter: SharedCounter) -> None:
         """Check that what a node has spent unheard of, and what it may still spend, is counted at its shard.
@@ -60,7 +69,7 @@ class BoundsWatch(Watcher):
 
     def _unheard(self, counter: SharedCounter) -> tuple[int, int]:
         """Return what the counter's shard has not heard of, and what it has set aside for it."""
-        shard = self._world.shards[counter.shard.index]
+        shard = self._world.shards[self._world.shard_of(counter.key)]
         record, generation = shard.record(counter.key), shard.time_ms() // GENERATION_MS
         component = (
             record.components.get(counter.component) if isinstance(record, WindowRecord | BucketRecord) else None
@@ -95,7 +104,7 @@ class BoundsWatch(Watcher):
         if cells > self._world.history.max_cells:
             self._violate("memory", f"{slot.name}: {cells} cells")
         now_s = self._world.loop.time()
-        for link in node.links:
+        for link in node.links_in_use:
             shard = self._world.shards[link.index]
             if link.stats.refills and not shard.losses and not shard.lost_keys:
                 self._violate("refill", f"{slot.name}: shard {link.index} is taken to have lost what it has")

@@ -74,12 +74,12 @@ class CellWatch(Watcher):
             # It was started again: right after a step, wrong at any other time.
             self._components[counter] = counter.component
             self._restated(slot, counter.key)
-            if not self._world.shards[counter.shard.index].clock_steps and counter.key not in self._truth.resets:
+            if not self._world.clock_was_set(counter.key) and counter.key not in self._truth.resets:
                 self._violate("lost", f"{slot.name} {counter.key.decode()} began anew, and no clock was set")
             return
-        now_ms = self._world.shards[counter.shard.index].time_ms()
+        now_ms = self._world.shards[self._world.shard_of(counter.key)].time_ms()
         if slot.node is not None:
-            now_ms = max(now_ms, slot.node.links[counter.shard.index].session.now_ms())
+            now_ms = max(now_ms, counter.shard.now_ms())
         for cell in pair or ():
             gone = cell not in counter.cells and cell.unacked
             over = cell.sequence < max(counter.sequence, now_ms // counter.window_ms) - 1
@@ -107,7 +107,7 @@ class CellWatch(Watcher):
         vain[counter.component] = max(vain.get(counter.component, 0), cost)
 
     def _observe_cell(self, slot: NodeSlot, counter: SharedWindow, cell: CellView) -> None:
-        if self._world.shards[counter.shard.index].has_lost(counter.key):
+        if self._world.shards[self._world.shard_of(counter.key)].has_lost(counter.key):
             self._in_vain(counter, cell, cell.highest_sent - max(cell.own, cell.total))
         now = Belief(cell.sequence, cell.total, cell.own, cell.others, cell.foreign, cell.highest_total_seen)
         was = self._beliefs.get(cell, None)
@@ -127,7 +127,7 @@ class CellWatch(Watcher):
         if any(new < old for new, old in zip(now, was, strict=True)):
             self._violate("beliefs", f"{slot.name} {key.decode()}: {was} to {now}")
         if cell.total > was.total:
-            shard = self._world.shards[counter.shard.index]
+            shard = self._world.shards[self._world.shard_of(counter.key)]
             limit = counter.limit
             truth.cells[key, cell.sequence].raise_to(counter.component, cell.total)
             self._committed(slot, key, cell.total - known)
@@ -171,7 +171,7 @@ class CellWatch(Watcher):
     def _admitted(self, counter: SharedBucket, cost: int) -> None:
         """Check that admissions alone stay within the bound too: a charge that has drained since pays for nothing."""
         actual, limit = self._truth.buckets[counter.key], counter.limit
-        over = actual.admit(cost, limit, self._world.shards[counter.shard.index].key_time_ms(counter.key))
+        over = actual.admit(cost, limit, self._world.shards[self._world.shard_of(counter.key)].key_time_ms(counter.key))
         slack = self._world.history.deadline_ms * actual.rate
         if over > slack and actual.clean and not limit.overdraft:
             self._violate("budget", f"{counter.key.decode()}: {over / actual.rate:.1f} ms admitted above burst and P")

@@ -68,7 +68,7 @@ class Clients:
         shards = [self._world.shard_of(charge.key) for charge in charges]
         return tuple(
             [
-                (node.links[index].session.now_ms(), self._world.shards[index].key_time_ms(charge.key))
+                (self._world.node_time_ms(node, index), self._world.shards[index].key_time_ms(charge.key))
                 for index, charge in zip(shards, charges, strict=True)
             ]
         )

@@ -161,6 +161,8 @@ class DecisionWatch(Watcher):
         stepped_s = self._upsets.stepped_s.get(self._world.shard_of(charge.key))
         if stepped_s is not None and self._world.loop.time() - stepped_s < NOTICED_S:
             return True
+        if self._world.listed and self._world.clock_was_set(charge.key):
+            return True  # it may have come from a shard of another time
         counter = node.engine.counters.find(charge.key)
         if charge.limit.algorithm is Algorithm.GCRA or counter is None:
             return charge.limit.algorithm is Algorithm.GCRA
@@ -173,7 +175,7 @@ class DecisionWatch(Watcher):
         if not limit.requests_per_unit:
             return True
         index = self._world.shard_of(key)
-        now_ms = asked.node.links[index].session.now_ms()
+        now_ms = self._world.node_time_ms(asked.node, index)
         # A late cost is counted already.
         past = (Kind.LATE, Kind.REFUND)
         cost = sum(other.cost for other in asked.charges if other.key == key and other.kind not in past)

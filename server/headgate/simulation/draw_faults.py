@@ -84,6 +84,7 @@ _MAKERS: Final[dict[FaultKind, Callable[[random.Random, _Place, FaultKind], Faul
     FaultKind.CRASH: _one_node,
     FaultKind.DRAIN: _one_node,
     FaultKind.RELISTED: _one_node,
+    FaultKind.LISTED: _one_node,
     FaultKind.NODE_CLOCK: _set_clock(-700, 200, 3_600_000, -3_600_000),
     FaultKind.SHARD_CLOCK: _set_clock(-1_200, -80, 90, 1_300, 3_000),
     FaultKind.CLOCK_STEP: _step,

@@ -83,6 +83,10 @@ class Faults(FaultSchedule[Fault]):
                 self._spawn(world.kill(slot))
             case FaultKind.DRAIN | FaultKind.RELISTED if slot.serving:
                 self._spawn(world.drain(slot))
+            case FaultKind.LISTED:
+                slot.listed = world.list_with(fault.amount)
+                if slot.node is not None:
+                    slot.node.lists.want(slot.listed)
             case FaultKind.RULE:
                 self._change_rule(fault)
             case FaultKind.RESET if slot.serving and slot.node is not None:
@@ -103,7 +107,7 @@ class Faults(FaultSchedule[Fault]):
                 shard.fail_over(self._replicas.pop(fault))
             case FaultKind.CRASH | FaultKind.DRAIN | FaultKind.RELISTED:
                 if fault.kind is FaultKind.RELISTED:
-                    world.slots[fault.slot].shard_list = b"another"
+                    world.slots[fault.slot].listed = world.list_with(1)
                 self._spawn(self._start_when_empty(fault.slot))
             case FaultKind.ECHO if shard.up:
                 shard.apply(ImportCounts(self._echoes.pop(fault)))

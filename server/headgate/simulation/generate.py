@@ -53,7 +53,7 @@ _LOSS = (FaultKind.FLUSH, FaultKind.RESTART, FaultKind.FAILOVER)
 _UPSETS = (FaultKind.CLOCK_STEP, FaultKind.GARBLED)
 _ACTIONS = (FaultKind.RESET,)
 """Actions of operators while things break: on days of their own."""
-IN_TESTS: Final = (FaultKind.RELISTED,)
+IN_TESTS: Final = (FaultKind.RELISTED, FaultKind.LISTED)
 """On no day: histories of tests have them."""
 _EVERYTHING = tuple([kind for kind in FaultKind if kind not in (*_ACTIONS, *IN_TESTS)])
 _EVERYTHING_SMALL = tuple([kind for kind in _EVERYTHING if kind not in _UPSETS])

@@ -41,7 +41,9 @@ class FaultKind(StrEnum):
     DRAIN = "drain"
     """A node leaves in order, and another one comes."""
     RELISTED = "relisted"
-    """A node leaves in order, and another one comes that names another list of shards."""
+    """A node leaves in order, and another one comes that wants another list of shards."""
+    LISTED = "listed"
+    """A node that runs wants another list of shards from now on: with the spare one, or (amount 0) without it."""
     NODE_CLOCK = "node_clock"
     """A node's wall clock is set."""
     SHARD_CLOCK = "shard_clock"
@@ -114,6 +116,7 @@ _WHERE = {
     FaultKind.CRASH: "node",
     FaultKind.DRAIN: "node",
     FaultKind.RELISTED: "node",
+    FaultKind.LISTED: "node",
     FaultKind.NODE_CLOCK: "node",
     FaultKind.SHARD_CLOCK: "shard",
     FaultKind.CLOCK_STEP: "shard",

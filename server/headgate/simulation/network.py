@@ -14,6 +14,7 @@ from typing import Any
 from headgate.origin.interface import OriginError, OriginTimeout
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call
+from headgate.origin.placement import Placement
 from headgate.quota.operations.call import QuotaCall
 from headgate.simulation.shard import SimulatedShard
 
@@ -138,6 +139,11 @@ def shard_of(key: bytes, shards: int) -> int:
     return sum(key) % shards
 
 
+def shard_names(shards: int) -> tuple[str, ...]:
+    """Names of the first so many shards."""
+    return tuple(map(str, range(shards)))
+
+
 class NetworkedOrigin:
     """Shards, each behind a path of its own or all behind one."""
 
@@ -148,16 +154,36 @@ class NetworkedOrigin:
         shards: Sequence[SimulatedShard],
         paths: Sequence[NetworkPath],
         random: random.Random,
-        shard_list: bytes = b"",
+        listed: tuple[str, ...] = (),
     ) -> None:
-        self.shard_list = shard_list
+        """`listed`: the shards that keys are placed on until another list is agreed; none: all, and for ever."""
+        self.listed = listed
         self._shards = shards
         self._paths = paths
         self._random = random
-        self.shards = len(shards)
+        self._named = 0
+        self.place_by(Placement(0, listed or shard_names(len(shards))))
+
+    @property
+    def shards(self) -> int:
+        """Shards that were named, by the highest number."""
+        return self._named
 
     def shard_of(self, key: bytes) -> int:
-        return shard_of(key, self.shards)
+        return self._now[shard_of(key, len(self._now))]
+
+    def shard_before(self, key: bytes) -> int:
+        return self._before[shard_of(key, len(self._before))]
+
+    def place_by(self, placement: Placement) -> None:
+        self._now = [self.shard_named(name) for name in placement.shards]
+        self._before = [self.shard_named(name) for name in placement.before] or self._now
+
+    def shard_named(self, name: str) -> int:
+        self._named = max(self._named, int(name) + 1)
+        return int(name)
+
+    async def leave(self, shard: int) -> None: ...
 
     async def open(self) -> None: ...
 

@@ -19,6 +19,7 @@ from headgate.region.window_counter import SharedWindow
 from headgate.simulation.awaiting import future_of
 from headgate.simulation.client import waiting
 from headgate.simulation.lost_cells import lost_cells
+from headgate.simulation.network import shard_of
 from headgate.simulation.shard import cells_of
 from headgate.simulation.watch import Watch
 from headgate.simulation.world import NodeSlot, World
@@ -55,7 +56,9 @@ async def settle(world: World, watch: Watch) -> None:
 
 def _refilled(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch) -> None:
     """Check that a shard has again what a living node knows for certain, even without a request on the key."""
-    shard = world.shards[counter.shard.index]
+    shard = world.shards[world.shard_of(counter.key)]
+    if world.listed and world.clock_was_set(counter.key):
+        return  # it may have come from a shard of another time
     if counter.key in shard.lost_keys:
         return  # the loss of one key's record is noticed with the next request on the key
     if not watch.truth.is_of_now(counter.key, counter.reset):
@@ -91,7 +94,7 @@ def check(world: World, watch: Watch) -> None:
 def _alive(slot: NodeSlot, node: RegionNode, world: World) -> None:
     if not node.running:
         world.violate("tasks", f"{slot.name}: a task has ended")
-    for link in node.links:
+    for link in node.links_in_use:
         if not link.breaker.closed:
             world.violate("breaker", f"{slot.name}: shard {link.index} is {link.breaker.state.value}")
         if link.session.busy():
@@ -108,7 +111,7 @@ def _nothing_left(slot: NodeSlot, counter: SharedCounter, world: World) -> None:
 
 
 def _same_window(slot: NodeSlot, counter: SharedWindow, world: World, watch: Watch) -> None:
-    record = world.shards[counter.shard.index].record(counter.key)
+    record = world.shards[world.shard_of(counter.key)].record(counter.key)
     if not isinstance(record, WindowRecord):
         world.violate("diverged", f"{slot.name} {counter.key.decode()}: the shard has no record of it")
         return
@@ -180,11 +183,27 @@ async def check_liveness(world: World) -> None:
 
 
 def check_lists(world: World) -> None:
-    """Check that each node knows how many live that place keys by another list of shards: no more and no fewer."""
+    """Check that each node knows how many live that want another list of shards, and that one which all want is in
+    force, with every key where it belongs and nothing left behind."""
+    wanted = {slot.listed for slot, _ in world.nodes()}
+    if world.listed and len(wanted) == 1:
+        _in_force(world, wanted.pop())
     for slot, node in world.nodes():
-        others = sum(other.shard_list != slot.shard_list for other, _ in world.nodes())
+        others = sum(other.listed != slot.listed for other, _ in world.nodes())
         if node.listed_otherwise != others:
             world.violate("lists", f"{slot.name}: {node.listed_otherwise} listed otherwise, not {others}")
+
+
+def _in_force(world: World, listed: tuple[str, ...]) -> None:
+    for slot, node in world.nodes():
+        if node.lists.changing or node.lists.placed_by != listed:
+            what = f"{node.lists.placed_by} in force, {listed} wanted by all: {node.lists.describe()}"
+            world.violate("lists", f"{slot.name}: {what}")
+    for key in world.history.keys:
+        home = shard_of(key.name, len(listed))
+        left = [index for index, shard in enumerate(world.shards) if shard.record(key.name) and index != home]
+        if left:
+            world.violate("lists", f"{key.name.decode()} belongs to shard {home}, and is on {left}")
 
 
 def _as_promised(world: World, watch: Watch) -> None:
@@ -203,7 +222,7 @@ def _as_promised(world: World, watch: Watch) -> None:
 
 
 def _same_bucket(slot: NodeSlot, counter: SharedBucket, world: World) -> None:
-    record = world.shards[counter.shard.index].record(counter.key)
+    record = world.shards[world.shard_of(counter.key)].record(counter.key)
     component = record.components.get(counter.component) if record is not None else None
     if component is None or component.own < counter.total:
         world.violate("lost", f"{slot.name} {counter.key.decode()}: {counter.total} admitted, the shard has fewer")

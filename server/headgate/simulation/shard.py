@@ -12,7 +12,7 @@ from typing import Any
 
 from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.interface import OriginError
-from headgate.origin.limit_record import UnreadableRecord
+from headgate.origin.limit_record import SealedRecord, UnreadableRecord
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operation import Operation, R
 from headgate.origin.operations.call import Call, Reply
@@ -141,8 +141,14 @@ class SimulatedShard(MemoryOrigin):
         return now_ms
 
     def record(self, key: bytes) -> Any:
-        """The key's record, or None."""
-        return self.memory.records.get(key)
+        """The key's record, as it is on its way to another shard too; or None."""
+        record = self.memory.records.get(key)
+        return record.content if isinstance(record, SealedRecord) else record
+
+    def has_open(self, key: bytes) -> bool:
+        """Say if the key is counted here."""
+        record = self.memory.records.get(key)
+        return record is not None and not isinstance(record, SealedRecord)
 
     def windows(self) -> list[tuple[bytes, WindowRecord]]:
         return [(key, record) for key, record in self.memory.records.items() if isinstance(record, WindowRecord)]

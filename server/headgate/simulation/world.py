@@ -14,9 +14,9 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
-from headgate.simulation.history import SimulationHistory
+from headgate.simulation.history import FaultKind, SimulationHistory
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, NetworkPath
+from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_names
 from headgate.simulation.shard import SimulatedShard
 from headgate.simulation.stage import Stage
 from headgate.simulation.trace import Tracer
@@ -35,9 +35,8 @@ class NodeSlot:
     serving: bool = False
     runs: int = 0
     live_nodes: int = 1
-    shard_list: bytes = b"the"
-    """Name of the list of shards that its next run has. It names no other shards: who places keys elsewhere is a
-    region of its own as far as these keys go."""
+    listed: tuple[str, ...] = ()
+    """The list of shards that it wants; none: all of the world's, and nothing to agree on."""
     open: Counter[bytes] = field(default_factory=Counter)
     """Cost of the requests under way, by key; and the most that it ever was."""
     open_most: Counter[bytes] = field(default_factory=Counter)
@@ -58,9 +57,14 @@ class World(Stage[SimulationHistory]):
 
     def __init__(self, history: SimulationHistory, trace: Tracer) -> None:
         super().__init__(history, trace)
+        clocks = list(zip(history.shard_offsets_ms, history.shard_drifts_ppm, strict=True))
+        self.listed = any(fault.kind in (FaultKind.RELISTED, FaultKind.LISTED) for fault in history.faults)
+        """Nodes agree on a list of shards, and there is a spare shard that it may come to name."""
+        if self.listed:
+            clocks.append(clocks[0])
         self.shards = [
             SimulatedShard(LoopClock(history.unix_ms, offset_ms=offset_ms, drift_ppm=drift_ppm))
-            for offset_ms, drift_ppm in zip(history.shard_offsets_ms, history.shard_drifts_ppm, strict=True)
+            for offset_ms, drift_ppm in clocks
         ]
         self.slots = [self._slot(index) for index in range(history.nodes)]
         self.limits: list[list[Limit]] = [[key.limit] for key in history.keys]
@@ -74,7 +78,20 @@ class World(Stage[SimulationHistory]):
         clock = LoopClock(
             history.unix_ms, offset_ms=history.node_offsets_ms[index], drift_ppm=history.node_drifts_ppm[index]
         )
-        return NodeSlot(index, clock, [NetworkPath(delay_ms=history.delay_ms) for _ in self.shards])
+        paths = [NetworkPath(delay_ms=history.delay_ms) for _ in self.shards]
+        return NodeSlot(index, clock, paths, listed=self.list_with(0) if self.listed else ())
+
+    def list_with(self, spare: int) -> tuple[str, ...]:
+        """The list of the history's shards, with so many spare ones."""
+        return shard_names(self.history.shards + spare)
+
+    def shard_of(self, key: bytes) -> int:
+        """Index of the shard that counts a key; of one that nobody counts, where it is or would be."""
+        if not self.listed:
+            return super().shard_of(key)
+        found = [index for index, shard in enumerate(self.shards) if shard.has_open(key)]
+        found += [index for index, shard in enumerate(self.shards) if shard.record(key) is not None]
+        return found[0] if found else super().shard_of(key)
 
     def serving(self, index: int) -> NodeSlot | None:
         """The node asked for, or the next one that serves, as a balancer would."""
@@ -106,6 +123,16 @@ class World(Stage[SimulationHistory]):
             if slot.node is not None:
                 yield slot, slot.node
 
+    def clock_was_set(self, key: bytes) -> bool:
+        """Say if the clock of a shard was set that has the key, or may have had it."""
+        shards = self.shards if self.listed else [self.shards[self.shard_of(key)]]
+        return any(shard.clock_steps for shard in shards)
+
+    def node_time_ms(self, node: RegionNode, index: int) -> int:
+        """Time of a shard as a node knows it; of one that the node is not in touch with, the shard's own."""
+        link = node.links[index] if index < len(node.links) else None
+        return link.session.now_ms() if link is not None and link.in_use else self.shards[index].time_ms()
+
     def counters(self) -> Iterator[tuple[NodeSlot, RegionNode, SharedCounter]]:
         for slot, node in self.nodes():
             for counter in node.engine.counters:
@@ -118,7 +145,7 @@ class World(Stage[SimulationHistory]):
         run = slot.run
         chance = self.chance(run.decode())
         node = RegionNode(
-            NetworkedOrigin(self.shards, slot.paths, chance, slot.shard_list),
+            NetworkedOrigin(self.shards, slot.paths, chance, slot.listed),
             run=run,
             clock=slot.clock,
             random=chance,

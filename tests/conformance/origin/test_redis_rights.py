@@ -12,10 +12,15 @@ import pytest
 from headgate.clock import SystemClock
 from headgate.keys.peek_key import PeekKey
 from headgate.origin.interface import Origin, OriginError
+from headgate.origin.keyspace import LIMIT
+from headgate.origin.operations.call import Call
+from headgate.origin.operations.change_list import ChangeList
 from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.operations.move_records import DropRecords, PutRecords, TakeRecords, WalkRecords
 from headgate.origin.operations.read_map import ReadMap
 from headgate.origin.operations.take_claim import TakeClaim
 from headgate.origin.operations.write_map import WriteMap
+from headgate.origin.placement import Placement
 from headgate.origin.redis_origin.scripts import Scripts
 from headgate.origin.region_map import NEW, MapEntry
 from headgate.origin.select import open_origin
@@ -96,7 +101,21 @@ async def with_quotas(origin: Origin) -> None:
     await origin.run(0, ReleaseQuotas(b"me"), PATIENCE_S)
 
 
-TOURS = (plain, with_peers, with_quotas)
+async def with_a_change_of_the_list(origin: Origin) -> None:
+    """What is asked for besides while keys move to another list of shards."""
+    placement = Placement(1, ("here",), ("there",))
+    assert await origin.run(0, ChangeList(placement), PATIENCE_S) == placement
+    # A key of its own: without one of the rights it stays sealed.
+    names = [LIMIT + b"moving"]
+    (report,) = charge(3, 0).reports
+    await origin.run(0, Call((report._replace(key=b"moving"),), ()), PATIENCE_S)
+    assert set(names) <= set((await origin.run(0, WalkRecords(1, b"run"), PATIENCE_S)).names)
+    records = await origin.run(0, TakeRecords(1, names), PATIENCE_S)
+    assert await origin.run(0, PutRecords(1, records), PATIENCE_S)
+    assert await origin.run(0, DropRecords(1, names), PATIENCE_S)
+
+
+TOURS = (plain, with_a_change_of_the_list, with_peers, with_quotas)
 """In the order of the page's lists."""
 
 

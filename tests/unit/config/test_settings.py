@@ -80,6 +80,10 @@ def _read(name: str, flags: dict[str, Any], environ: dict[str, str]) -> object:
         company = {"HEADGATE_XDS_TLS": "true", "HEADGATE_XDS_CERT": "x", "HEADGATE_XDS_KEY": "x"}
         company.pop(f"HEADGATE_{name.upper()}", None)
         environ = environ if name == "xds_tls" else {**company, **environ}
+    if name in ("plane_tls", "plane_ca", "plane_cert", "plane_key", "plane_server_name"):
+        company = {"HEADGATE_PLANE_TLS": "true", "HEADGATE_PLANE_CERT": "x", "HEADGATE_PLANE_KEY": "x"}
+        company.pop(f"HEADGATE_{name.upper()}", None)
+        environ = environ if name == "plane_tls" else {**company, **environ}
     if name.startswith("exchange_tls_"):
         three = ("HEADGATE_EXCHANGE_TLS_CERT", "HEADGATE_EXCHANGE_TLS_KEY", "HEADGATE_EXCHANGE_TLS_CA")
         environ = {variable: "x" for variable in three if variable != f"HEADGATE_{name.upper()}"} | environ
@@ -130,6 +134,7 @@ def _another_value(name: str) -> str:
         "xds_protocol": "delta",
         "xds_max_message_bytes": "1048576",
         "xds_retry_max_s": "40",
+        "upstream": "root:8083,other:8083",
     }
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     if name in special:

@@ -55,7 +55,7 @@ class Lying(RedisOrigin):
     async def close(self) -> None: ...
 
 
-@examples_of(300, 20_000)
+@examples_of(300, 5_000)
 def test_a_reply_of_any_content_is_read_or_refused(count: int) -> None:
     origin = Lying()
 

@@ -1,7 +1,7 @@
 """A shard that only writes down what it is told, and counters on it: for tables of pure code."""
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from headgate.clock import SystemClock
@@ -89,6 +89,13 @@ class NoNode:
     def __init__(self) -> None:
         self.extension: CallExtension = NoExtension(CounterTable(1))
         self.numbers: Iterator[int] = itertools.count(1)
+        self.list_number = 0
+
+    def leaving(self, index: int, counters: Sequence[SharedCounter]) -> tuple[int, ...]:
+        return ()
+
+    def not_here(self, counter: SharedCounter, *, sealed: bool) -> None:
+        raise AssertionError("there is no counter")
 
     def live_counters(self) -> Iterable[SharedCounter]:
         return ()

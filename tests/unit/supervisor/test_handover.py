@@ -23,6 +23,8 @@ def other_than_default(setting: Any) -> Any:
             return next(value for value in setting.kind.values if value != setting.default)
         case kinds.ADDRESS:
             return f"unix:/run/{setting.name}"
+        case kinds.ADDRESSES:
+            return "root:8083,[::1]:8083"
         case kinds.HTTP_URL:
             return "https://collector:4318"
         case kinds.ORIGIN_URL:
@@ -56,8 +58,8 @@ def test_every_setting_arrives_as_it_is() -> None:
     flags = {setting.name: other_than_default(setting) for setting in SETTINGS}
     flags["transport"] = "grpcio"
     shown: set[str] = set()
-    for left_out in ("peer", "peer_file"):  # only one of the two is accepted
-        settings = load_settings({name: value for name, value in flags.items() if name != left_out}, {})
+    for left_out in (("peer", "promote"), ("peer_file", "upstream")):  # only one of each two is accepted
+        settings = load_settings({name: value for name, value in flags.items() if name not in left_out}, {})
         assert through_json(settings) == settings
         shown |= {setting.name for setting in SETTINGS if getattr(settings, setting.name) != setting.default}
     assert shown == {setting.name for setting in SETTINGS}, "the test shows nothing for the others"

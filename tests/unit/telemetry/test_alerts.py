@@ -107,6 +107,13 @@ CASES: dict[str, Case] = {
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "18+0x30"},
         {'headgate_rules_fingerprint{instance="a"}': "17+0x30", 'headgate_rules_fingerprint{instance="b"}': "17+0x30"},
     ),
+    "HeadgatePlaneFollowersBehind": level(
+        'headgate_plane_followers{state="behind",instance="root"}', "2+0x30", "2 2 0+0x30"
+    ),
+    "HeadgatePlaneFollowersRefuse": level(
+        'headgate_plane_followers{state="refusing",instance="root"}', "1+0x30", "0+0x30"
+    ),
+    "HeadgatePlaneRelayCutOff": level("headgate_plane_age_seconds", "31+0x30", "3+0x30"),
     "HeadgateShardOpen": Case(
         {
             'headgate_shard_open{shard="1",instance="a"}': "0+0x30",
@@ -122,6 +129,7 @@ CASES: dict[str, Case] = {
         {'headgate_shard_clock_steps_total{shard="0"}': "3+0x30"},
     ),
     "HeadgateShardListsDiffer": level("headgate_origin_nodes_listed_otherwise", "2+0x30", "2 2 2 0+0x30"),
+    "HeadgateShardListHangs": level("headgate_origin_list_changing", "1+0x30", "1 1 1 0+0x30"),
     "HeadgateShardLostMemory": Case(
         {'headgate_shard_refills_total{shard="0"}': "0+0x15 1+0x15"},
         {'headgate_shard_refills_total{shard="0"}': "3+0x30"},

@@ -110,10 +110,14 @@ bucket_kind.load = function(key, terms, limit, record)
   if packed.err then
     return not_a_record(key, packed.err)
   end
+  if list_number and not record and not packed[1] and not may_begin(key) then
+    return ELSEWHERE
+  end
   if not record and packed[1] then
-    record = readable(key, read_bucket, packed[1], terms.window)
+    local format
+    record, format = readable(key, read_bucket, packed[1], terms.window)
     if not record then
-      return
+      return format == SEALED_FORMAT and SEALED or nil
     end
     if generation_now > record.generation then
       forget_bucket_runs(record, key, terms.field)

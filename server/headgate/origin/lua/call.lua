@@ -48,7 +48,7 @@ for index = 1, reports do
     kind.merge(report, at)
   else
     opened[index] = false
-    answers[index] = kind.unreadable
+    answers[index] = kind[record] or kind.unreadable
   end
   at = kind == bucket_kind and at + 11 or at + 6 + 5 * flat[at + 5]
 end

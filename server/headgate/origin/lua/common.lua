@@ -55,6 +55,10 @@ local PLAIN_FORMAT = 1
 local HIGHEST_FORMAT = 255
 -- In an answer's place for `more` (protocol.py).
 local UNREADABLE = -2
+-- Stands before a record that moves (take_records.lua): nobody reads it.
+local SEALED_FORMAT = HIGHEST_FORMAT
+-- For how long a shard keeps the list of shards without a heartbeat (placement.py).
+local PLACED_FOR_MS = 86400000
 -- Of shard time; allowances.py says why.
 local GENERATION_MS = 10000
 local generation_now = floor(now / GENERATION_MS)
@@ -109,7 +113,7 @@ end
 -- Keys whose records nobody can ever read: they are dropped when the call is over.
 local unreadable_keys = {}
 
--- `read(packed, window)` in safety: the table that it makes, or nothing. It returns the format and the table; the format
+-- `read(packed, window)` in safety: the table that it makes; or nothing, and the format if that is newer. It returns the format and the table; the format
 -- alone if that is newer; nothing if the rest makes no sense: if one is no count, a number that a double holds exactly. It
 -- raises on anything.
 local function readable(key, read, packed, window)
@@ -118,9 +122,10 @@ local function readable(key, read, packed, window)
     return found
   end
   local newer = ok and type(format) == 'number' and format > FORMAT and format <= HIGHEST_FORMAT
-  if not newer then
-    unreadable_keys[#unreadable_keys + 1] = key
+  if newer then
+    return nil, format
   end
+  unreadable_keys[#unreadable_keys + 1] = key
 end
 
 local function read_window(packed, window)

@@ -29,6 +29,8 @@
 --            10  since: when the first unacknowledged cost was admitted
 --          Requests: for each how many costs it has, then report (from 1 on) and cost of each; a cost of -1 is a PEEK:
 --          decided as a cost of 1 would be, and not charged
+--          Where the node's region has agreed on a list of shards three more follow: its number; the key that keeps it
+--          here (change_list.lua); and the reports whose keys leave this shard (from 1 on)
 -- ARGV[2]  packed, or empty: what is demanded back (refund.lua)
 -- ARGV[3]  packed, or empty if no key is published: what each key is called between regions, and its priority
 -- ARGV[4]  whatever a feature adds to a call
@@ -37,8 +39,8 @@
 --          per window  sequence; n, t, f; previous n, t, f; more, left; reset; nil, in whose place refunds are put
 --          per bucket  n; arrival ms and rest; more, left; reset
 --          then what refund.lua adds, then what a feature does
---          More is what was set aside beyond the rest; -1 OVERTAKEN; -2 UNREADABLE: nothing was done for this key, the
---          other numbers are 0. Left is what may still be charged or set aside; -1 PLENTY while the limit is far.
+--          More is what was set aside beyond the rest; -1 OVERTAKEN; -2 UNREADABLE, -3 ELSEWHERE, -4 SEALED: nothing
+--          was done for this key, the other numbers are 0. Left is what may still be charged or set aside; -1 PLENTY while the limit is far.
 --          (n own, t region total, f foreign: the table at the head of common.lua)
 --
 -- All reports are read and merged first, then requests are charged in their order; then more is set aside, and all are
@@ -48,10 +50,11 @@ local FIXED, BUCKET = 1, 2
 local FIRST_REPORT = 4
 local PEEK = -1
 local OVERTAKEN, PLENTY = -1, -1
+local ELSEWHERE, SEALED = -3, -4
 -- As msgpack has it, and so in what is unreadable: zeros, UNREADABLE in the place of `more`, and that.
 local NIL = '\192'
 
-local described, flat, wanted = parts(ARGV[1])
+local described, flat, wanted, list_number, list_key, leaving = parts(ARGV[1])
 local names = ARGV[3] ~= '' and parts(ARGV[3])
 -- A feature that adds to a call stands in a file of its own between these and call.lua, and may set: functions that are
 -- called before the first report is read and when all are written; by report, the most that its terms may come to.
@@ -74,9 +77,14 @@ end
 --   room    what the limit leaves; below 0 where more is used than that
 --   charge  so much more
 --   finish  set more aside, write and answer
--- `unreadable` is the answer where that was not possible.
-local window_kind = { unreadable = '\0\0\0\0\0\0\0\254\0\0\192' }
-local bucket_kind = { unreadable = '\0\0\0\254\0\0' }
+-- `unreadable` is the answer where that was not possible; by what `load` returns instead, those of keys that move.
+local window_kind = {
+  unreadable = '\0\0\0\0\0\0\0\254\0\0\192',
+  [ELSEWHERE] = '\0\0\0\0\0\0\0\253\0\0\192', [SEALED] = '\0\0\0\0\0\0\0\252\0\0\192',
+}
+local bucket_kind = {
+  unreadable = '\0\0\0\254\0\0', [ELSEWHERE] = '\0\0\0\253\0\0', [SEALED] = '\0\0\0\252\0\0',
+}
 local kinds = { [0] = window_kind, [FIXED] = window_kind, [BUCKET] = bucket_kind }
 
 -- The terms by their place, and what all their reports have in common beside them: the window in which the
@@ -90,6 +98,28 @@ for place = 1, #described, 9 do
     leaving = described[place + 5] == 1, fixed = kind == FIXED, publish_at = sixth, burst = sixth,
     debt = described[place + 7], within = described[place + 8] == 1,
   }
+end
+
+-- Whether a record of the key may begin here, by the list that the node goes by: from then on none may by an earlier
+-- one. A key that leaves begins where it belongs.
+local fence
+local function may_begin(key)
+  if not fence then
+    fence = tonumber(call('HMGET', list_key, 'f')[1] or 0)
+    if fence < list_number then
+      call('HSET', list_key, 'f', list_number)
+      call('PEXPIRE', list_key, PLACED_FOR_MS)
+    end
+  end
+  if fence > list_number then
+    return false
+  end
+  for index = 1, #leaving do
+    if KEYS[leaving[index]] == key then
+      return false
+    end
+  end
+  return true
 end
 
 -- What stands under a key is of another type, unless it may not be read at all.

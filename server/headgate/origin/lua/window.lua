@@ -39,9 +39,13 @@ window_kind.load = function(key, terms, _, record)
   end
   local totals, mine = packed[1], packed[2]
   if not record then
-    record = load_window(key, totals, terms.window, sequence)
+    if list_number and not totals and not may_begin(key) then
+      return ELSEWHERE
+    end
+    local format
+    record, format = load_window(key, totals, terms.window, sequence)
     if not record then
-      return
+      return format == SEALED_FORMAT and SEALED or nil
     elseif totals then
       if record.sequence ~= sequence or record.generation > latest_generation then
         mine = seldom.come_to(record, sequence, key, field) and mine

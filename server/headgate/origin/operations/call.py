@@ -6,10 +6,11 @@ from typing import Any, ClassVar, NamedTuple
 from headgate.origin.call_codec import pack_call, pack_names, unpack_numbers, unpack_reply
 from headgate.origin.exchange_protocol import Priority
 from headgate.origin.keyspace import KeySpace
-from headgate.origin.limit_record import LimitRecord
-from headgate.origin.operation import Operation, Packed
+from headgate.origin.limit_record import LimitRecord, NoRecord
+from headgate.origin.operation import Operation, Packed, packed
 from headgate.origin.operations.heartbeat import LIVE
 from headgate.origin.outbox import Outbox, outbox_keys
+from headgate.origin.placement import SHARDS, KeptPlacement
 from headgate.origin.protocol import (
     PEEK,
     Answer,
@@ -45,6 +46,10 @@ class Call(Operation[Reply]):
     reports: tuple[Report, ...]
     requests: tuple[tuple[ChargeRequest, ...], ...]
     """Costs to be charged, by request: those of one request are charged all or none."""
+    number: int = 0
+    """Number of the list of shards by which the node places keys; 0: no list was agreed, and any record may begin."""
+    leaving: tuple[int, ...] = ()
+    """Positions of reports whose keys leave this shard: where it has no record of them, none begins."""
 
     lua: ClassVar[tuple[str, ...]] = (*BEFORE_CALL, "origin/call")
 
@@ -55,6 +60,9 @@ class Call(Operation[Reply]):
         # A call without reports still says by its key where it belongs.
         keys = [space.limit(report.key) for report in self.reports] or space.named(LIVE)
         reports, demands, publishes = pack_call(self.reports, self.requests)
+        if self.number:
+            leaving = [position + 1 for position in self.leaving]
+            reports += packed(self.number) + packed(space.named(SHARDS)[0]) + packed(leaving)
         names = b""
         if publishes:
             names = pack_names(self.reports)
@@ -77,11 +85,20 @@ class CallOnMemory:
         self._call = call
         self._memory = memory
         self._now_ms = memory.sweep()
-        self._records = [memory.record(report) for report in call.reports]
+        self._records = [self._record(report, position) for position, report in enumerate(call.reports)]
         self._merged: list[int] = []
         """0 for each report that was merged, or why nothing can be charged on it."""
         self._spoken_for = [0] * len(call.reports)
         """Part of each report's credit that the requests charged so far have used."""
+
+    def _record(self, report: Report, position: int) -> LimitRecord:
+        """Return the key's record; a new one where there is none, if it may begin here."""
+        call, memory = self._call, self._memory
+        if call.number and report.key not in memory.records:
+            may_begin = memory.part(KeptPlacement).may_begin(call.number)
+            if not may_begin or position in call.leaving:
+                return NoRecord()
+        return memory.record(report)
 
     def carry_out(self) -> Reply:
         call, now_ms = self._call, self._now_ms

@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from headgate.origin.interface import NODE_GONE_MS, REGION_GONE_MS
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
+from headgate.origin.placement import NO_PLACEMENT, SHARDS, KeptPlacement, Placement, placement_of
 from headgate.origin.region_map import ABOUT, MapMark, RegionMap
 from headgate.origin.shard_memory import MemoryPart, ShardMemory
 
@@ -38,7 +39,13 @@ class Pulse(NamedTuple):
     older: int = 0
     """Those of the living that count on all allowances being within `P`."""
     listed_otherwise: int = 0
-    """Those of the living that place keys by another list of shards: such keys have a record on each side."""
+    """Those of the living that want another list of shards."""
+    unlisted: int = 0
+    """Those of the living that do not say by which list they go: of a version that knows of none."""
+    placement: Placement = NO_PLACEMENT
+    """Placement of the region's keys, as the shard was last told."""
+    moved: bool = False
+    """True once all of the shard's records are where they belong by it."""
 
 
 class Presence(MemoryPart):
@@ -88,7 +95,9 @@ class Heartbeat(Operation[Pulse]):
     heard_ms: int = 0
     """Time of the run's last heartbeat that was answered, by the shard; 0: none was."""
     shard_list: bytes = b""
-    """The list of shards by which it places keys."""
+    """The list of shards that it would place keys by."""
+    placement: Placement = NO_PLACEMENT
+    """Placement of the region's keys, as the node knows it."""
 
     lua: ClassVar[tuple[str, ...]] = ("origin/heartbeat",)
     own_connection: ClassVar[bool] = True
@@ -98,17 +107,23 @@ class Heartbeat(Operation[Pulse]):
         presence.beat(self.run, self.heard_ms, self._name, now_ms)
         mark, older = memory.part(RegionMap).mark, len(presence.older.intersection(presence.beats))
         otherwise = presence.place_by(self.run, self.shard_list)
-        live, heard = len(presence.beats), len(presence.regions)
-        return Pulse(now_ms, memory.epoch, live, presence.name, heard, mark, older, otherwise)
+        live, heard, unlisted = len(presence.beats), len(presence.regions), len(presence.beats) - len(presence.lists)
+        kept = memory.part(KeptPlacement)
+        kept.hear(self.placement)
+        placed = kept.placement, 0 < kept.walked == kept.placement.number
+        return Pulse(now_ms, memory.epoch, live, presence.name, heard, mark, older, otherwise, unlisted, *placed)
 
     def pack(self, space: KeySpace) -> Packed:
-        names = LIVE, HEARD, ABOUT, NEWER, MEMORY, LISTED, LIST + self.shard_list
+        names = LIVE, HEARD, ABOUT, NEWER, MEMORY, LISTED, LIST + self.shard_list, SHARDS
         times_ms = (NODE_GONE_MS, REGION_GONE_MS, NAME_KEPT_MS, self.heard_ms)
-        return Packed(space.named(*names), (self.run, *times_ms, self._name))
+        return Packed(space.named(*names), (self.run, *times_ms, self._name, *self.placement.told()))
 
     def unpack(self, reply: Any, epoch: bytes) -> Pulse:
-        time_ms, live_nodes, memory, heard, generation, version, older, otherwise = reply
-        return Pulse(time_ms, epoch, live_nodes, memory, heard, MapMark(generation, version), older, otherwise)
+        time_ms, live_nodes, memory, heard, generation, version, older, otherwise, unlisted, *placed, moved = reply
+        mark, placement = MapMark(generation, version), placement_of(*placed)
+        return Pulse(
+            time_ms, epoch, live_nodes, memory, heard, mark, older, otherwise, unlisted, placement, moved == 1
+        )  # fmt: skip
 
     @property
     def _name(self) -> bytes:

@@ -53,6 +53,16 @@ class Claims(MemoryPart):
         self._held[name] = (value, expires_ms)
         return Claim(ClaimState.MINE, value)
 
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """Names that are taken."""
+        return tuple(self._held)
+
+    def copy(self, name: bytes, now_ms: int) -> tuple[bytes, int] | None:
+        """Return the value of a claim, and for how long it holds; None where it is not taken."""
+        value, until_ms = self._held.get(name, (b"", 0))
+        return (value, until_ms - now_ms) if until_ms > now_ms else None
+
     def sweep(self, now_ms: int) -> None:
         """Forget those that are over."""
         for name in [name for name, (_, until_ms) in self._held.items() if until_ms <= now_ms]:

@@ -9,6 +9,7 @@ from headgate.clock import Clock
 from headgate.origin.interface import OriginError
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, R
+from headgate.origin.placement import Placement
 from headgate.origin.redis_origin.scripts import Script, Scripts
 from headgate.origin.redis_origin.secrets import Login
 from headgate.origin.redis_origin.server import ShardState
@@ -38,7 +39,7 @@ class RedisOrigin(ABC):
     """Base of all topologies: an operation becomes a script with its keys, and the reply its result."""
 
     exclusive = False
-    shard_list = b""
+    listed: tuple[str, ...] = ()
     """A Cluster's keys are placed by the key alone; what places them by a list says by which."""
 
     def __init__(self, scripts: Scripts, region: bytes, prefixes: Sequence[bytes]) -> None:
@@ -51,6 +52,18 @@ class RedisOrigin(ABC):
 
     @abstractmethod
     def shard_of(self, key: bytes) -> int: ...
+
+    def shard_before(self, key: bytes) -> int:
+        return self.shard_of(key)
+
+    def place_by(self, placement: Placement) -> None:
+        raise AssertionError("a Cluster places keys by itself")
+
+    def shard_named(self, name: str) -> int:
+        raise AssertionError("the shards of a Cluster have no names")
+
+    async def leave(self, shard: int) -> None:
+        raise AssertionError("a Cluster's shards stay")
 
     @abstractmethod
     def describe(self) -> list[ShardState]:

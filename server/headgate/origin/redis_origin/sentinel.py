@@ -10,7 +10,7 @@ Each service is a shard: one that fails over takes its own connections down, and
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -84,9 +84,8 @@ class Sentinels:
 class SentinelOrigin(ShardsOrigin):
     """A shard for each service: the primary that the Sentinels name, followed when they name another."""
 
-    def __init__(self, opening: Opening, servers: Sequence[Server], sentinels: Sentinels) -> None:
-        super().__init__(opening, servers)
-        self._services = opening.url.services
+    def __init__(self, opening: Opening, open_server: Callable[[str], Server], sentinels: Sentinels) -> None:
+        super().__init__(opening, open_server)
         self._sentinels = sentinels
         self._watching: asyncio.Task[None] | None = None
         self._beaten: set[int] = set()
@@ -114,11 +113,12 @@ class SentinelOrigin(ShardsOrigin):
 
     async def _watch(self) -> None:
         try:
-            primaries = await self._sentinels.primaries(self._services)
+            servers = [self._servers[number] for number in sorted(self._in_use)]
+            primaries = await self._sentinels.primaries([server.state.name for server in servers])
         except OriginError:
             # The primaries that we know are as good as any while nobody names others.
             return
-        for server, primary in zip(self._servers, primaries, strict=True):
+        for server, primary in zip(servers, primaries, strict=True):
             if primary is not None:
                 server.leave_unless_at(primary)
 
@@ -128,8 +128,8 @@ def open_sentinel(opening: Opening) -> SentinelOrigin:
     url = opening.url
     sentinels = Sentinels(url.addresses, Dialler(opening.sentinel_login, url.tls))
     dialler = Dialler(opening.login, url.tls, url.db)
-    servers = [
-        Server(service, partial(sentinels.primary, service), dialler, opening.clock, opening.logger)
-        for service in url.services
-    ]
-    return SentinelOrigin(opening, servers, sentinels)
+
+    def open_server(service: str) -> Server:
+        return Server(service, partial(sentinels.primary, service), dialler, opening.clock, opening.logger)
+
+    return SentinelOrigin(opening, open_server, sentinels)

@@ -99,6 +99,18 @@ class RedisUrl:
     sentinel_credentials: Credentials = Credentials()
     tls: RedisTls | None = None
 
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """Names of the shards by which keys are placed; a Cluster has none."""
+        if self.kind is Topology.CLUSTER:
+            return ()
+        return self.services or tuple(map(str, self.addresses))
+
+
+def parse_address(name: str) -> RedisAddress:
+    """Read a server's name in a list. Raises ConfigError."""
+    return _address(name, "a server of the region's list", REDIS_PORT)
+
 
 def is_redis_url(url: str) -> bool:
     """Say if the URL's scheme is one of ours; this says nothing of the rest."""

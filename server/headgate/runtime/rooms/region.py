@@ -11,6 +11,7 @@ from headgate.limiter import instruments as cell_instruments
 from headgate.limiter.cell_scope import CellUse
 from headgate.limiter.engine import Engine
 from headgate.origin.interface import Origin
+from headgate.origin.redis_origin.secrets import FILE_SCHEME
 from headgate.quota.node_slices import NodeSlices
 from headgate.region import instruments
 from headgate.region.active import ActiveRegions
@@ -18,12 +19,15 @@ from headgate.region.engine import RegionalEngine
 from headgate.region.live_nodes import read_live_nodes, write_live_nodes
 from headgate.region.node import RegionNode
 from headgate.region.region_map import RegionMapReplica
+from headgate.rules.key_places import KeyPlaces
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import breaker_settings, max_cells
+from headgate.runtime.origin_file import OriginFile
 from headgate.runtime.regions import limits_of_region, open_regions_origin
-from headgate.runtime.room import Room, Rooms
+from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.peers import PeersRoom
+from headgate.runtime.rooms.rules import RulesRoom
 from headgate.telemetry.metrics import Metrics
 
 SWEEP_STEPS: Final = 1_000
@@ -55,6 +59,8 @@ class RegionRoom(Room):
         self.limits = limits_of_region(context.settings, self._peers)
         self._active = ActiveRegions(self.limits, 1 + len(self._names), context.clock, self._regions_changed)
         self._peers.listen(self._follow_peers)
+        self._rules = rooms.get(RulesRoom)
+        self._file: OriginFile | None = None
 
     async def start(self) -> None:
         context = self.context
@@ -94,9 +100,17 @@ class RegionRoom(Room):
             on_regions_heard=self._active.heard,
             data_dir=settings.data_dir,
             extension=partial(NodeSlices, monotonic=context.clock.monotonic, most=most),
+            place_of=KeyPlaces(lambda: self._rules.store.current).place_of,
+            # Exchangers go by the list of their settings, so nodes beside them do, too.
+            agrees=not settings.has_peers,
         )
         self.decider, self.engine, self.region_map = node, node.engine, node.region_map
         await node.start()
+        if settings.origin.startswith(FILE_SCHEME) and self.origin.listed and not settings.has_peers:
+            self._file = OriginFile(settings.origin, self._log.history, node.lists.want)
+
+    def tasks(self) -> Mapping[str, Task]:
+        return {} if self._file is None else {"origin_file": self._file.watch}
 
     def _live_nodes_changed(self, live_nodes: int) -> None:
         write_live_nodes(self.context.settings.data_dir, live_nodes)
@@ -162,7 +176,10 @@ class RegionRoom(Room):
 
     def readiness(self) -> Mapping[str, Any]:
         """Describe the origin for `/readyz`."""
-        return {"url": "memory://"} if self.node is None else self.node.describe()
+        if self.node is None:
+            return {"url": "memory://"}
+        error = {"file_error": self._file.error} if self._file is not None and self._file.error else {}
+        return {**self.node.describe(), **error}
 
     async def stop(self, patience_s: float) -> None:
         # After the last answer, so that it is reported too.

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 from headgate.rules import instruments
@@ -34,12 +35,19 @@ class RulesRoom(Room):
             settings,
             self.context.clock,
             self.context.random,
+            self.context.identity.node,
             logger=self._log.history,
             data_dir=settings.data_dir,
+            feed_dir=self._feed_dir(),
             start_empty=settings.start_without_rules,
             on_rules=self._log.keep_rules,
         )
         self.store.load_initial()
+
+    def _feed_dir(self) -> Path | None:
+        """Directory of what the feed keeps: each of several workers has one of its own."""
+        data_dir, worker = self.context.settings.data_dir, self.context.worker
+        return data_dir if data_dir is None or worker is None else data_dir / f"worker-{worker.index}"
 
     async def wait_for_rules(self) -> None:
         """Wait until a feed that had nothing at the start has brought rules, unless this may start without any.

@@ -1,0 +1,143 @@
+"""`headgate rules status` and `history`: the head of a plane's log, who follows it, and what was changed."""
+
+import argparse
+import json
+from typing import Any, Final
+
+from headgate import plain_json
+from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, write
+from headgate.console.parsers import Commands
+from headgate.limiter.rule_name import steps_text
+from headgate.plane.codec import decode_path
+from headgate.plane.commands.asking import add_command, ask, has_in_force, shown_time
+from headgate.v1 import rules_pb2 as pb
+
+DEFAULT_ENTRIES: Final = 20
+
+_STATUS_EPILOG = """
+exit status: 0 every follower has the last entry in force; 1 some have not; 2 error (the message is on stderr)
+
+example:
+  headgate rules status --token-file ops.token
+"""
+_HISTORY_EPILOG = """
+exit status: 0; 2 error (the message is on stderr)
+
+examples:
+  headgate rules history --token-file ops.token
+  headgate rules history --token-file ops.token --domain edge --changes --json
+"""
+
+
+def add_parsers(actions: Commands) -> None:
+    """Add the commands."""
+    add_command(actions, "status", "show a plane's version, and who has it in force", _status, epilog=_STATUS_EPILOG)
+    history = add_command(
+        actions, "history", "show who changed which rules of a plane, and why", _history, epilog=_HISTORY_EPILOG
+    )
+    history.add_argument("--domain", default="", metavar="D", help="only entries that change this domain")
+    history.add_argument(
+        "--most", type=int, default=DEFAULT_ENTRIES, metavar="N", help="entries (default: %(default)s)"
+    )
+    history.add_argument("--before", type=int, default=0, metavar="INDEX", help="only entries before this one")
+    history.add_argument("--changes", action="store_true", help="with each rule that was changed")
+
+
+def _status(args: argparse.Namespace) -> int:
+    status = ask(args, "Status", pb.StatusRequest(), pb.StatusResponse)
+    behind = [state for state in status.followers if not has_in_force(state, status.head)]
+    if args.json:
+        write(plain_json.dumps(_status_json(status), indent=2))
+    else:
+        for line in _status_lines(status):
+            write(printable(line))
+    return EXIT_FAILED if behind else EXIT_OK
+
+
+def _status_json(status: pb.StatusResponse) -> dict[str, Any]:
+    return {
+        "plane": status.head.plane,
+        "index": status.head.index,
+        "version": status.head.version,
+        "made": shown_time(status.head_made_ms),
+        "rules": status.rules,
+        "domains": status.domains,
+        "role": "relay" if status.upstream else "root",
+        "age_s": (status.now_ms - status.fresh_ms) / 1000,
+        "followers": [_follower_json(state, status) for state in status.followers],
+    }
+
+
+def _follower_json(state: pb.Follower, status: pb.StatusResponse) -> dict[str, Any]:
+    return {
+        "name": state.name,
+        "region": state.region,
+        "software": state.software,
+        "role": "relay" if state.relay else "node",
+        "index": state.has.index,
+        "version": state.has.version,
+        "since": shown_time(state.since_ms),
+        "in_force": has_in_force(state, status.head),
+        "refused": {item.domain: item.reason for item in state.refused},
+    }
+
+
+def _status_lines(status: pb.StatusResponse) -> list[str]:
+    head = status.head
+    lines = [
+        f"entry {head.index}, version {head.version}, made {shown_time(status.head_made_ms)}",
+        f"{status.rules} rules in {status.domains} domains; log {head.plane}",
+    ]
+    if status.upstream:
+        age_s = (status.now_ms - status.fresh_ms) / 1000
+        lines.append(f"relay of {status.upstream}, {age_s:.1f} s old")
+    in_force = sum(has_in_force(state, head) for state in status.followers)
+    lines.append(f"in force on {in_force} of {len(status.followers)} followers")
+    for state in status.followers:
+        if not has_in_force(state, head):
+            lines.append(f"  {state.name} ({state.region}, {state.software}): entry {state.has.index}")
+            lines += [f"    refuses {item.domain}: {item.reason}" for item in state.refused]
+    return lines
+
+
+def _history(args: argparse.Namespace) -> int:
+    request = pb.HistoryRequest(before=args.before, most=args.most, domain=args.domain, with_changes=args.changes)
+    history = ask(args, "History", request, pb.HistoryResponse)
+    if args.json:
+        write(plain_json.dumps([_entry_json(entry, with_changes=args.changes) for entry in history.entries], indent=2))
+        return EXIT_OK
+    for entry in history.entries:
+        at = entry.position
+        domains = ", ".join(dict.fromkeys(change.domain for change in entry.changes))
+        said = f" ({entry.why})" if entry.why else ""
+        write(printable(f"{at.index}  {shown_time(entry.made_ms)}  {at.version}  {entry.who}: {domains}{said}"))
+        for change in entry.changes if args.changes else ():
+            write(printable(f"    {change.domain}: {_change_text(change)}"))
+    return EXIT_OK
+
+
+def _change_text(change: pb.RuleChange) -> str:
+    path = steps_text(decode_path(change.path)) or "(its own fields)"
+    return f"{path}: {change.rule.decode() if change.HasField('rule') else 'deleted'}"
+
+
+def _entry_json(entry: pb.LogEntry, *, with_changes: bool) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "index": entry.position.index,
+        "version": entry.position.version,
+        "predecessor": entry.predecessor,
+        "made": shown_time(entry.made_ms),
+        "who": entry.who,
+        "why": entry.why,
+        "domains": list(dict.fromkeys(change.domain for change in entry.changes)),
+    }
+    if with_changes:
+        shown["changes"] = [
+            {
+                "domain": change.domain,
+                "path": [[step.key, step.value] for step in change.path],
+                "rule": json.loads(change.rule) if change.HasField("rule") else None,
+            }
+            for change in entry.changes
+        ]
+    return shown

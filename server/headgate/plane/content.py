@@ -1,0 +1,102 @@
+"""Versions of a log's rules: the numbers that a change adds to its domain's sum, and the version of all domains.
+
+The numbers are those of rules everywhere (headgate.rules.content), so a plane, its nodes and a directory of the same
+rules name one version. The cost of a change follows from the change: of other rules nothing is read but the patterns
+that stand beside one that changes.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from headgate.limiter.rule_name import Steps
+from headgate.rules import content
+from headgate.rules.request_limits import RequestLimits
+from headgate.rules.wildcards import is_pattern
+
+PLACE: Final = "place"
+"""Field of a rule whose value has a `*`: its place among those beside it, of which the first that matches wins."""
+
+LEADS_ON: Final = "leads_on"
+"""Field of such a rule that has nothing of its own, and only leads on to others: it has a place and no number."""
+
+Slot = tuple[Steps, str]
+"""One key on one level: the way to the level, and the key."""
+
+
+def path_text(path: Steps) -> str:
+    """Write a path as text; no two paths share one."""
+    return json.dumps(path, ensure_ascii=False, separators=(",", ":"))
+
+
+def path_of(text: str) -> Steps:
+    """Read what `path_text` wrote."""
+    return tuple((key, value) for key, value in json.loads(text))
+
+
+def slot_of(path: Steps) -> Slot | None:
+    """The slot of a rule whose value has a `*`, where order matters; None for others."""
+    return (path[:-1], path[-1][0]) if path and is_pattern(*path[-1]) else None
+
+
+def slot_text(path: Steps) -> str | None:
+    """Write the slot of a path as text, if it has one."""
+    slot = slot_of(path)
+    return None if slot is None else path_text((*slot[0], (slot[1], "")))
+
+
+def number(path: Steps, rule: bytes | None) -> int:
+    """Number a rule, or a domain's own fields; one that is not there adds nothing."""
+    if rule is None:
+        return 0
+    fields: dict[str, Any] = json.loads(rule)
+    if not path:
+        limits = fields.get("request_limits")
+        return content.settings_number(fields.get("shard_by", ""), None if limits is None else RequestLimits(limits))
+    fields.pop(PLACE, None)
+    if fields.get(LEADS_ON):
+        return 0
+    *above, (key, value) = path
+    return content.rule_number(content.rule_head(tuple(above), key), value, content.canonical(fields))
+
+
+def order_number(slot: Slot, rules: Mapping[str, bytes]) -> int:
+    """Number the order of a slot's patterns, each given with its rule."""
+    return content.order_number(*slot, in_order({pattern: place_of(rule) for pattern, rule in rules.items()}))
+
+
+def place_of(rule: bytes) -> int:
+    """The place that a rule says, 0 where it says none."""
+    return int(json.loads(rule).get(PLACE, 0))
+
+
+def in_order(places: Mapping[str, int]) -> list[str]:
+    """Sort patterns by their places; of two with one place the longer comes first, which says more."""
+    return sorted(places, key=lambda pattern: (places[pattern], -len(pattern), pattern))
+
+
+def added(total: int, *numbers: int) -> int:
+    """Add numbers to a sum; negative ones are taken away."""
+    return content.added(total, *numbers)
+
+
+def set_version(domains: Mapping[str, int]) -> str:
+    """Version of a set, from the sum of each domain."""
+    numbers: Iterable[int] = (
+        content.domain_number(name, content.version_of(total)) for name, total in domains.items()
+    )  # fmt: skip
+    return content.version_of(content.added(0, *numbers))
+
+
+def pack(total: int) -> bytes:
+    """Write a sum as bytes of one length."""
+    return total.to_bytes(content.SUM_BYTES)
+
+
+def unpack(data: bytes) -> int:
+    """Read what `pack` wrote."""
+    return int.from_bytes(data)
+
+
+EMPTY_VERSION: Final = set_version({})
+"""Version of no rules at all."""

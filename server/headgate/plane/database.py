@@ -1,0 +1,125 @@
+"""The database of a plane: what the log asks of one, and sqlite, the embedded one.
+
+Statements have `?` for values and are the same for every database. A write transaction is alone: nobody else writes
+between its first reading and its end.
+"""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from headgate.errors import ConfigError
+
+FILE_NAME: Final = "plane.sqlite"
+_BUSY_S: Final = 10.0
+"""Seconds to wait for another process that writes; there should be none."""
+
+SCHEMA: Final = (
+    "CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY, plane TEXT NOT NULL, idx BIGINT NOT NULL,"
+    " version TEXT NOT NULL, own BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS domains (domain TEXT PRIMARY KEY, total {bytes} NOT NULL, rules BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS rules (domain TEXT NOT NULL, path TEXT NOT NULL, rule {bytes} NOT NULL,"
+    " slot TEXT, PRIMARY KEY (domain, path))",
+    "CREATE INDEX IF NOT EXISTS rules_by_slot ON rules (domain, slot) WHERE slot IS NOT NULL",
+    "CREATE TABLE IF NOT EXISTS entries (idx BIGINT PRIMARY KEY, version TEXT NOT NULL, entry {bytes} NOT NULL,"
+    " undo {bytes} NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS entries_by_version ON entries (version)",
+)
+"""Tables of a plane. `own` is 1 where the log was named and written, 0 in a copy; `total` is a domain's sum,
+`slot` the key of which a pattern is one, `undo` the changes that take an entry back."""
+
+
+class Rows(Protocol):
+    """Rows that a statement gave."""
+
+    def fetchone(self) -> Any:
+        """Return the next row; None behind the last one."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+
+class SqlConnection(Protocol):
+    """A connection that runs statements."""
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        """Run one statement."""
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Run one statement for each row."""
+
+
+class Database(Protocol):
+    """A database that holds one plane. Calls block: a thread makes them."""
+
+    def writing(self) -> AbstractContextManager[SqlConnection]:
+        """Begin a write transaction; it is undone if the block raises."""
+
+    def reading(self) -> AbstractContextManager[SqlConnection]:
+        """Begin reading one state, whatever is written meanwhile."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
+class SqliteConnection:
+    """Implements `SqlConnection`."""
+
+    def __init__(self, path: str) -> None:
+        # Transactions are ours: Python's own begin too late, and not before reading.
+        self._connection = sqlite3.connect(path, _BUSY_S, isolation_level=None, check_same_thread=False)
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
+        return self._connection.execute(statement, values)
+
+    def executemany(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        self._connection.executemany(statement, rows)
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+class Sqlite:
+    """A file in the data directory; implements `Database`."""
+
+    def __init__(self, directory: Path) -> None:
+        """Open the file, and make it where there is none. Raises ConfigError."""
+        self._path = directory / FILE_NAME
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._path.touch(mode=0o600)
+            self._writer = SqliteConnection(str(self._path))
+            self._prepare()
+        except (OSError, sqlite3.Error) as error:
+            raise ConfigError(f"data_dir {directory}: {FILE_NAME} can't be opened: {error}") from error
+
+    def _prepare(self) -> None:
+        # With a write-ahead log readers see one state while others write; FULL: what was answered is on disk.
+        self._writer.execute("PRAGMA journal_mode=WAL")
+        self._writer.execute("PRAGMA synchronous=FULL")
+        with self.writing() as connection:
+            for statement in SCHEMA:
+                connection.execute(statement.format(bytes="BLOB"))
+
+    @contextmanager
+    def writing(self) -> Iterator[SqlConnection]:
+        self._writer.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._writer
+        except BaseException:
+            self._writer.execute("ROLLBACK")
+            raise
+        self._writer.execute("COMMIT")
+
+    @contextmanager
+    def reading(self) -> Iterator[SqlConnection]:
+        connection = SqliteConnection(str(self._path))
+        try:
+            connection.execute("BEGIN")
+            yield connection
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        self._writer.close()

@@ -1,0 +1,191 @@
+"""The feed of a plane: a node's copy of the log, and the rules that the store takes from it.
+
+The copy is the log in a database of the node's own. It is always at some published version; what of it is in force is
+the store's matter. Entries are taken as they come, and the store is handed them as changes whenever it is free: however
+many come at once, it is never behind by more than one hand-over. Where it has other rules in force than the changes are
+of, it is handed everything, as files.
+"""
+
+import asyncio
+import contextlib
+import random
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from headgate import __version__
+from headgate.clock import Clock
+from headgate.plane.database import Sqlite
+from headgate.plane.entry import NOWHERE, FollowerRefusal, FollowerState, FromPlane, LogEntry, Position
+from headgate.plane.files import DomainFiles, rule_changes
+from headgate.plane.following import Following
+from headgate.plane.link import PlaneAddress, PlaneLink
+from headgate.plane.rule_log import RuleLog
+from headgate.rules.feed import ChangesOf, Feed, FeedKind, Outcome, Taker
+from headgate.rules.problems import OtherVersion, Problem, RulesError
+from headgate.rules.source import RulesSource, source_of
+
+MOST_PENDING: Final = 1_000
+"""Entries that are handed over as changes; behind by more, everything is."""
+
+
+class PlaneFeed(Feed):
+    """Rules from a plane, each domain as the file `plane/<domain>`."""
+
+    kind: FeedKind = "plane"
+
+    def __init__(
+        self,
+        plane: PlaneAddress,
+        me: FollowerState,
+        data_dir: Path | None,
+        *,
+        clock: Clock,
+        rng: random.Random,
+    ) -> None:
+        super().__init__(clock.now_ms() / 1000)
+        self._clock = clock
+        self._me = me
+        # Without a data directory the copy is gone with the process, as all that it keeps.
+        self._scratch = None if data_dir is not None else tempfile.TemporaryDirectory(prefix="headgate-plane-")
+        self._log = RuleLog(Sqlite(data_dir or Path(self._scratch.name if self._scratch else "")))
+        self._files = DomainFiles(self._log)
+        self._following = Following(me, self._log)
+        self._taken = NOWHERE
+        """Position of the rules that the store was handed last."""
+        self._pending: list[LogEntry] | None = []
+        """Entries that the store was not handed yet; None: it has to have everything."""
+        self._since_ms = 0
+        self._refused: tuple[FollowerRefusal, ...] = ()
+        self._dirty = asyncio.Event()
+        self._lost = ""
+        """Reason why the plane is not heard, until the store has heard that it is there again."""
+        self.link = PlaneLink(
+            plane,
+            self._following,
+            clock,
+            rng,
+            receive=self._receive,
+            moved=self._moved,
+            heard=self._heard,
+            lost=self._note_lost,
+            states=self._states,
+        )
+
+    def first(self) -> RulesSource | None:
+        # The store has the last good set compiled; `watch` compares it with the copy.
+        return None
+
+    def describe(self) -> Mapping[str, Any]:
+        at, head, state = self._log.position, self._following.head, self.link.state
+        return {
+            "kind": self.kind,
+            "from": f"plane://{self.link.plane}",
+            "connected": state.connected,
+            "address": state.address,
+            "streams": state.streams,
+            "plane": at.plane,
+            "index": at.index,
+            "version": at.version,
+            "head": head.index,
+            "error": self._following.error,
+        }
+
+    async def watch(self, taker: Taker) -> None:
+        handing = asyncio.ensure_future(self._hand_over(taker))
+        following = asyncio.ensure_future(self.link.follow())
+        try:
+            await asyncio.wait({handing, following}, return_when=asyncio.FIRST_COMPLETED)
+            for ended in (handing, following):
+                if ended.done():
+                    ended.result()
+        finally:
+            for task in (handing, following):
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Exception):
+                    await task
+
+    # The stream
+
+    async def _receive(self, said: FromPlane) -> bool:
+        moved = await asyncio.to_thread(self._following.received, said, self._clock.monotonic())
+        if moved and isinstance(said, LogEntry) and self._pending is not None and len(self._pending) < MOST_PENDING:
+            self._pending.append(said)
+        elif moved:
+            self._pending = None
+        return moved
+
+    def _moved(self) -> None:
+        self._following.in_force = False
+        self._dirty.set()
+
+    def _heard(self) -> None:
+        fresh_s = self._following.fresh_s
+        if fresh_s is not None:
+            self.looked_at = self._clock.now_ms() / 1000 - (self._clock.monotonic() - fresh_s)
+        if self._lost and self._following.is_at_head:
+            self._dirty.set()
+
+    def _note_lost(self, reason: str) -> None:
+        self._lost = reason
+        self._dirty.set()
+
+    def _states(self) -> list[FollowerState]:
+        return [replace(self._me, has=self._taken, since_ms=self._since_ms, refused=self._refused)]
+
+    # The store
+
+    async def _hand_over(self, taker: Taker) -> None:
+        """Hand over what is new whenever there is something, and say when the plane can't be heard."""
+        # What the copy has may be what the store had saved, and then there is nothing to compile.
+        self._following.in_force = False
+        self._dirty.set()
+        while True:
+            await self._dirty.wait()
+            self._dirty.clear()
+            if self._log.position.index and (self._pending or not self._following.in_force):
+                await self._hand_over_now(taker)
+            if self._lost and not self.link.state.connected:
+                taker.cannot_read(RulesError([Problem(f"plane://{self.link.plane}", 1, self._lost)], transient=True))
+            elif self._lost and self._following.is_at_head:
+                self._lost = ""
+                await self._changed(taker, self._taken, [])
+
+    async def _hand_over_now(self, taker: Taker) -> None:
+        position, pending = self._log.position, self._pending
+        self._pending = []
+        outcome = None if pending is None else await self._changed(taker, position, pending)
+        if outcome is None:
+            outcome = await taker.take(await asyncio.to_thread(self._source))
+        self._taken = position
+        self._judged(outcome)
+        if position == self._log.position:
+            self._following.in_force = not outcome.refused
+
+    async def _changed(self, taker: Taker, position: Position, entries: Sequence[LogEntry]) -> Outcome | None:
+        """Hand over entries as changes; None where the store has to have everything."""
+        if entries and entries[-1].position != position:
+            return None
+        before = entries[0].predecessor if entries else position.version
+        try:
+            changes = tuple(rule_changes(entries, self._log.domains))
+            return await taker.change(ChangesOf(before, position.version, changes))
+        except (OtherVersion, RulesError):
+            return None
+
+    def _judged(self, outcome: Outcome) -> None:
+        self._since_ms = self._clock.now_ms()
+        self._refused = tuple(
+            FollowerRefusal(item.domain, "; ".join(problem.reason for problem in item.problems[:3]))
+            for item in outcome.refused
+        )
+
+    def _source(self) -> RulesSource:
+        return source_of(self._files.current())
+
+
+def myself(name: str, region: str, *, relay: bool) -> FollowerState:
+    """Name this process, as the plane will know it."""
+    return FollowerState(name, region, __version__, relay)

@@ -1,0 +1,42 @@
+"""Metrics of a plane: where its log ends, who follows it, and what was refused."""
+
+from collections.abc import Iterable, Mapping
+
+from headgate.plane.plane import Plane
+from headgate.telemetry.metrics import Metrics
+
+
+def register(metrics: Metrics, plane: Plane) -> None:
+    """Export the head of the log, its age, and how many follow it."""
+    log, stats = plane.log, plane.stats
+
+    def followers() -> Iterable[tuple[int, Mapping[str, str]]]:
+        states = plane.followers()
+        at_head = [state for state in states if state.has.version == log.position.version and not state.refused]
+        refusing = [state for state in states if state.refused]
+        yield len(at_head), {"state": "at_head"}
+        yield len(refusing), {"state": "refusing"}
+        yield len(states) - len(at_head) - len(refusing), {"state": "behind"}
+
+    metrics.gauge("headgate_plane_index", "The index of the log's last entry.", lambda: log.position.index)
+    metrics.gauge("headgate_plane_rules", "Rules that the log comes to.", lambda: log.rules)
+    metrics.gauge("headgate_plane_domains", "Domains that have rules.", lambda: len(log.domains))
+    metrics.gauge(
+        "headgate_plane_age_seconds",
+        "Time since a relay last knew that it has the root's last entry; 0 at the root.",
+        lambda: plane.age_ms() / 1000,
+    )
+    metrics.labelled_gauge(
+        "headgate_plane_followers",
+        "Nodes and relays that follow, by state: at_head has the last entry in force, behind has not, refusing can't "
+        "take a domain of it.",
+        ("state",),
+        followers,
+    )
+    metrics.gauge("headgate_plane_streams", "Streams of followers that are open here.", lambda: stats.streams)
+    metrics.counter("headgate_plane_entries", "Entries that were appended here.", lambda: stats.entries)
+    metrics.counter("headgate_plane_changes", "Changes of rules that were made here.", lambda: stats.changes)
+    metrics.counter(
+        "headgate_plane_refused", "Calls that were refused because of problems in their rules.", lambda: stats.refused
+    )
+    metrics.counter("headgate_plane_snapshots", "Times that a follower was sent all rules.", lambda: stats.snapshots)

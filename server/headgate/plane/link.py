@@ -1,0 +1,185 @@
+"""A follower's streams over grpc.aio, one after the other, to one of several addresses.
+
+What is said and decided is `Following`'s; here are the connection, its proofs, and the waits between streams. No
+failure ends it. Waits have full jitter: a thousand nodes that lost one plane do not come back together.
+"""
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import grpc
+
+from headgate.clock import Clock
+from headgate.endpoint.tokens import token_lines
+from headgate.errors import BadRequest, ConfigError
+from headgate.plane import codec
+from headgate.plane.entry import FollowerState, FromPlane
+from headgate.plane.following import Following
+
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 10.0
+SILENCE_S: Final = 5.0
+"""Seconds without a word after which a stream is given up: a plane says something each second."""
+WAKE_S: Final = 0.25
+"""Seconds after which a silent stream is looked after: a report may be due."""
+KEEPALIVE_MS: Final = 10_000
+KEEPALIVE_TIMEOUT_MS: Final = 5_000
+
+_Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
+_BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, OSError, BadRequest, ConfigError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaneAddress:
+    """Addresses of a plane, the first that answers, and the proofs that are shown there."""
+
+    addresses: tuple[str, ...]
+    token_file: Path | None = None
+    tls: bool = False
+    ca: Path | None = None
+    cert: Path | None = None
+    key: Path | None = None
+    server_name: str | None = None
+
+    def __str__(self) -> str:
+        return ",".join(self.addresses)
+
+
+@dataclass(slots=True)
+class LinkState:
+    """State of the streams, for operators."""
+
+    connected: bool = False
+    """True once the plane has said something on the present stream."""
+    address: str = ""
+    """Address of the present or the last stream."""
+    streams: int = 0
+    reason: str = ""
+    """Reason why the last stream ended."""
+
+
+@dataclass(slots=True, eq=False)
+class PlaneLink:
+    """Follows a plane. `receive` takes a message in, and says whether the copy moved."""
+
+    plane: PlaneAddress
+    following: Following
+    clock: Clock
+    rng: random.Random
+    receive: Callable[[FromPlane], Awaitable[bool]]
+    """Hands a message to the machine, in whichever thread its copy needs."""
+    moved: Callable[[], None]
+    """Called after the copy has moved."""
+    heard: Callable[[], None]
+    """Called after any message."""
+    lost: Callable[[str], None]
+    """Called with the reason when a stream has ended."""
+    states: Callable[[], Sequence[FollowerState]]
+    """States to report."""
+    state: LinkState = field(default_factory=LinkState)
+
+    async def follow(self) -> None:
+        """Follow until cancelled."""
+        turn, wait_s = 0, FIRST_WAIT_S
+        while True:
+            self.state.address = self.plane.addresses[turn % len(self.plane.addresses)]
+            try:
+                await self._stream()
+                self.state.reason = "the plane ended the stream"
+            except _BROKEN as error:
+                self.state.reason = _reason(error)
+            if self.state.connected:
+                wait_s = FIRST_WAIT_S
+            else:
+                turn += 1
+            self.state.connected = False
+            self.lost(self.state.reason)
+            await asyncio.sleep(self.rng.uniform(0, wait_s))
+            wait_s = min(LONGEST_WAIT_S, 2 * wait_s)
+
+    async def _stream(self) -> None:
+        """Run one stream to its end."""
+        channel = self._channel()
+        try:
+            call: _Call = channel.stream_stream(codec.WATCH)(metadata=self._metadata())
+            self.following.connected(self.clock.monotonic())
+            self.state.streams += 1
+            await self._converse(call)
+        finally:
+            await channel.close()
+
+    async def _converse(self, call: _Call) -> None:
+        reading: asyncio.Task[Any] | None = None
+        heard_s = self.clock.monotonic()
+        try:
+            while True:
+                for said in self.following.requests(self.states(), self.clock.monotonic()):
+                    await call.write(codec.encode_from_follower(said))
+                reading = reading or asyncio.ensure_future(call.read())
+                await asyncio.wait([reading], timeout=WAKE_S)
+                if reading.done():
+                    data, reading = reading.result(), None
+                    if not isinstance(data, bytes):
+                        return
+                    await self._take(data)
+                    heard_s = self.clock.monotonic()
+                elif self.clock.monotonic() - heard_s > SILENCE_S:
+                    raise BadRequest(f"nothing was heard for {SILENCE_S:g} s")
+        finally:
+            call.cancel()
+            if reading is not None:
+                reading.cancel()
+                with contextlib.suppress(asyncio.CancelledError, *_BROKEN):
+                    await reading
+
+    async def _take(self, data: bytes) -> None:
+        self.state.connected = True
+        if await self.receive(codec.decode_from_plane(data)):
+            self.moved()
+        self.heard()
+
+    # The channel
+
+    def _metadata(self) -> list[tuple[str, str]]:
+        """Proof of who follows; the file is read for each stream, because tokens are rotated in place."""
+        if self.plane.token_file is None:
+            return []
+        _, line = next(token_lines("plane_token_file", str(self.plane.token_file)))
+        # A line of the plane's file, `NAME=TOKEN`, or the token alone.
+        name, _, token = line.partition("=")
+        return [("authorization", f"Bearer {token if name and token.strip('=') else line}")]
+
+    def _channel(self) -> grpc.aio.Channel:
+        plane, address = self.plane, self.state.address
+        target = address if address.startswith("unix:") else f"dns:///{address}"
+        if not plane.tls:
+            return grpc.aio.insecure_channel(target, options=self._options())
+        # Read for each stream: certificates are rotated in place.
+        files = (plane.ca, plane.key, plane.cert)
+        credentials = grpc.ssl_channel_credentials(*(None if file is None else file.read_bytes() for file in files))
+        return grpc.aio.secure_channel(target, credentials, options=self._options())
+
+    def _options(self) -> list[tuple[str, Any]]:
+        options: list[tuple[str, Any]] = [
+            ("grpc.enable_http_proxy", 0),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.enable_retries", 0),
+            ("grpc.max_receive_message_length", codec.MAX_MESSAGE_BYTES),
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.max_pings_without_data", 0),
+        ]
+        if self.plane.server_name is not None:
+            options.append(("grpc.ssl_target_name_override", self.plane.server_name))
+        return options
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return f"{error.code().name}: {error.details()}"
+    return str(error) if isinstance(error, BadRequest | ConfigError) else f"{type(error).__name__}: {error}"

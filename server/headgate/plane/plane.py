@@ -1,0 +1,170 @@
+"""A plane that runs: its log, those who wait for the head to move, and those who follow it.
+
+The log's calls block, so a thread makes them: writing in one, one call after the other; reading in a few.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
+
+from headgate.clock import Clock
+from headgate.errors import NotReady
+from headgate.plane.checking import check_changes
+from headgate.plane.codec import MOST_FOLLOWERS
+from headgate.plane.entry import FollowerState, LogEntry, Position, RuleChange
+from headgate.plane.rule_log import Author, RuleLog
+from headgate.plane.rule_text import RuleProblem
+
+READERS: Final = 4
+"""Threads that read the log for followers and for operators."""
+MOST_WAITING: Final = 64
+"""Calls that wait for the one that writes; more are told to come back."""
+FORGOTTEN_S: Final = 30.0
+"""Seconds after which a follower that reports nothing is no longer one: three reports."""
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class PlaneStats:
+    """Plain counters, read by whoever exports them."""
+
+    entries: int = 0
+    """Entries that were appended here: written, or followed."""
+    changes: int = 0
+    """Changes in these."""
+    refused: int = 0
+    """Calls whose changes had problems."""
+    snapshots: int = 0
+    """Times that a follower was sent all rules."""
+    streams: int = 0
+    """Streams that are open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The outcome of a call that changes rules: entries, or problems; neither where all is so already."""
+
+    position: Position
+    entries: Sequence[LogEntry] = ()
+    problems: Sequence[RuleProblem] = ()
+
+
+@dataclass(slots=True)
+class _Seen:
+    state: FollowerState
+    at_s: float
+
+
+@dataclass(slots=True, eq=False)
+class Plane:
+    """The log of one process, and everybody around it."""
+
+    log: RuleLog
+    clock: Clock
+    upstream: str = ""
+    """Address of the plane that this one is a relay of; empty for the root."""
+    fresh_s: Callable[[], float | None] = lambda: None
+    """Time at which a relay last knew that it has the root's head; None: never."""
+    stats: PlaneStats = field(default_factory=PlaneStats)
+    _moved: asyncio.Event = field(default_factory=asyncio.Event)
+    _followers: dict[str, _Seen] = field(default_factory=dict)
+    _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headgate-plane-writer"))
+    _readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(READERS, "headgate-plane-reader"))
+    _waiting: int = 0
+
+    def close(self) -> None:
+        """End the threads and close the log; nothing is asked of it any more."""
+        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._writer.shutdown(wait=True, cancel_futures=True)
+        self.log.close()
+
+    # The log
+
+    async def change(self, changes: Sequence[RuleChange], author: Author, expect: str) -> Changed:
+        """Check and append. Raises what the caller is to be told."""
+
+        def write() -> Changed:
+            accepted, problems = check_changes(self.log, changes)
+            if problems:
+                return Changed(self.log.position, problems=problems)
+            entry = self.log.change(accepted, author, expect)
+            return Changed(self.log.position, () if entry is None else (entry,))
+
+        return self._note(await self.write(write))
+
+    async def rollback(
+        self, version: str, author: Author, expect: str, allow: Callable[[Iterable[str]], None]
+    ) -> Changed:
+        """Append what leads back to a version. Raises what the caller is to be told."""
+
+        def write() -> Changed:
+            entries = self.log.rollback(version, author, expect, allow)
+            return Changed(self.log.position, entries)
+
+        return self._note(await self.write(write))
+
+    def _note(self, changed: Changed) -> Changed:
+        self.stats.refused += bool(changed.problems)
+        for entry in changed.entries:
+            self.stats.entries += 1
+            self.stats.changes += len(entry.changes)
+        if changed.entries:
+            self.head_moved()
+        return changed
+
+    async def write(self, work: Callable[[], T]) -> T:
+        """Do something in the thread that writes. Raises NotReady where too many wait for it."""
+        if self._waiting >= MOST_WAITING:
+            raise NotReady(f"{MOST_WAITING} changes wait already: try again")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+        finally:
+            self._waiting -= 1
+
+    async def read(self, work: Callable[[], T]) -> T:
+        """Do something in a thread that reads."""
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
+
+    # The head
+
+    def head_moved(self) -> None:
+        """Wake everybody who waits for the head to move."""
+        self._moved.set()
+        self._moved = asyncio.Event()
+
+    @property
+    def moved(self) -> asyncio.Event:
+        """Event that is set when the head moves next."""
+        return self._moved
+
+    def age_ms(self) -> int:
+        """Time since the log was known to end where the root's does."""
+        if not self.upstream:
+            return 0
+        fresh_s = self.fresh_s()
+        # Never fresh is older than anything that anybody looks at.
+        return 10**12 if fresh_s is None else max(0, int(1000 * (self.clock.monotonic() - fresh_s)))
+
+    # Followers
+
+    def reported(self, states: Sequence[FollowerState]) -> None:
+        """Note what followers have, as they or their relay say."""
+        now_s = self.clock.monotonic()
+        for state in states:
+            if state.name in self._followers or len(self._followers) < MOST_FOLLOWERS:
+                self._followers[state.name] = _Seen(state, now_s)
+
+    def left(self, name: str) -> None:
+        """Forget a follower whose stream ended."""
+        self._followers.pop(name, None)
+
+    def followers(self) -> list[FollowerState]:
+        """Return everybody who follows, by name, without those that fell silent."""
+        oldest_s = self.clock.monotonic() - FORGOTTEN_S
+        for name in [name for name, seen in self._followers.items() if seen.at_s < oldest_s]:
+            del self._followers[name]
+        return [self._followers[name].state for name in sorted(self._followers)]

@@ -1,0 +1,1 @@
+"""A rule plane in simulation: root, relays and nodes on virtual time, with what breaks between them."""

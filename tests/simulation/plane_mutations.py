@@ -1,0 +1,91 @@
+"""Bugs to plant in a plane, each the simpler rule that somebody might write (see mutations.py)."""
+
+from collections.abc import Mapping
+
+import pytest
+from headgate.plane import content
+from headgate.plane.entry import Beat, LogEntry, Position, RulesPart
+from headgate.plane.following import Following
+from headgate.plane.rule_log import RuleLog
+from headgate.plane.watching import Watching
+
+Patch = pytest.MonkeyPatch
+
+
+def apply_without_comparing_the_version(patch: Patch) -> None:
+    """An entry, or a snapshot, is believed: one that was cut short leaves a mixture."""
+
+    class Believed(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            return True
+
+        def __ne__(self, other: object) -> bool:
+            return False
+
+        __hash__ = str.__hash__
+
+    def set_version(domains: Mapping[str, int]) -> str:
+        return Believed(real(domains))
+
+    real = content.set_version
+    patch.setattr(content, "set_version", set_version)
+
+
+def take_an_older_snapshot(patch: Patch) -> None:
+    """Whatever a plane sends whole is taken."""
+
+    def part(self: Following, part: RulesPart, now_s: float) -> bool:
+        known = self.copy.position
+        patch.setattr(Position, "is_behind", lambda *_: True)
+        try:
+            return real(self, part, now_s) and self.copy.position != known
+        finally:
+            patch.setattr(Position, "is_behind", is_behind)
+
+    real, is_behind = Following._part, Position.is_behind
+    patch.setattr(Following, "_part", part)
+
+
+def a_beat_is_freshness(patch: Patch) -> None:
+    """A beat counts although an entry was refused."""
+
+    def beat(self: Following, beat: Beat, now_s: float) -> None:
+        self.in_force, kept = True, self.in_force
+        real(self, beat, now_s)
+        self.in_force = kept
+
+    real = Following._beat
+    patch.setattr(Following, "_beat", beat)
+
+
+def a_relay_is_never_old(patch: Patch) -> None:
+    """A relay that lost the root says that its head is the root's."""
+
+    def outgoing(self: Watching, now_s: float) -> object:
+        for said in real(self, now_s):
+            yield Beat(said.head) if isinstance(said, Beat) else said
+
+    real = Watching.outgoing
+    patch.setattr(Watching, "outgoing", outgoing)
+
+
+def go_on_from_the_index(patch: Patch) -> None:
+    """A follower is believed to have what was at its index, whichever log it was of."""
+    patch.setattr(RuleLog, "begin_of", lambda self, has: min(has.index, self.position.index))
+
+
+def entries_follow_by_index(patch: Patch) -> None:
+    """The next entry is the one with the next index: a lost root's entries are built upon."""
+
+    def follows(self: LogEntry, position: Position) -> bool:
+        return self.position.index == position.index + 1
+
+    patch.setattr(LogEntry, "follows", follows)
+    apply_without_comparing_the_version(patch)
+
+
+def a_lost_entry_is_lost(patch: Patch) -> None:
+    """A follower that missed something waits for the next entry, and for ever."""
+    patch.setattr(Following, "_begin_anew", lambda *_, **__: None)

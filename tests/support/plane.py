@@ -1,0 +1,83 @@
+"""Real planes for tests: a root, relays and nodes as processes, and the commands that operators type."""
+
+import contextlib
+import json
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tests.support.headgate import FREE_PORTS, Headgate, run, start
+
+TOKENS = "ops=ops-token\nnode=node-token\nbilling=billing-token\n"
+
+
+def free_address() -> str:
+    """An address that a process can have again after a restart; another test may not ask for it meanwhile."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@dataclass
+class PlaneSite:
+    """The files of one plane, and its processes."""
+
+    directory: Path
+    rights: str = ""
+    tokens: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        (self.directory / "tokens").write_text(TOKENS)
+        for line in TOKENS.splitlines():
+            name = line.partition("=")[0]
+            self.tokens[name] = self.directory / f"{name}.token"
+            self.tokens[name].write_text(line + "\n")
+
+    @contextlib.contextmanager
+    def plane(self, name: str, address: str, *arguments: str) -> Iterator[Headgate]:
+        """A root, or with `--upstream` a relay, that listens."""
+        rights = []
+        if self.rights:
+            (self.directory / "rights").write_text(self.rights)
+            rights = ["--plane-rights-file", str(self.directory / "rights")]
+        with start(
+            "plane",
+            *("--data-dir", str(self.directory / name), "--node-id", name),
+            *("--admin-grpc", address, "--admin-token-file", str(self.directory / "tokens")),
+            *("--http", "127.0.0.1:0", "--plane-token-file", str(self.tokens["node"])),
+            *rights,
+            *arguments,
+        ) as headgate:
+            headgate.http = headgate.wait_for_event("plane_serving")["http"]
+            yield headgate
+
+    @contextlib.contextmanager
+    def node(self, name: str, addresses: str, *arguments: str, ready: bool = True) -> Iterator[Headgate]:
+        """A node that follows a plane."""
+        with start(
+            "serve",
+            *("--rules", f"plane://{addresses}", "--plane-token-file", str(self.tokens["node"])),
+            *("--data-dir", str(self.directory / name), "--node-id", name, "--drain-s", "0"),
+            *FREE_PORTS,
+            *arguments,
+        ) as headgate:
+            yield headgate.wait_ready() if ready else headgate
+
+    def rules(self, address: str, *arguments: str, who: str = "ops") -> tuple[int, str]:
+        """Exit status and output of `headgate rules …`, asked of a plane."""
+        done = run("rules", *arguments, "--addr", address, "--token-file", str(self.tokens[who]))
+        return done.returncode, done.stdout + done.stderr
+
+    def rules_json(self, address: str, *arguments: str) -> Any:
+        status, output = self.rules(address, *arguments, "--json")
+        assert status == 0, output
+        return json.loads(output)
+
+
+def limits(headgate: Headgate) -> dict[str, int]:
+    """Requests per unit by rule, as a node has them in force."""
+    rules = headgate.get("/rules").json()["rules"]
+    return {f"{rule['domain']}:{rule['rule']}": rule["limit"]["requests_per_unit"] for rule in rules}

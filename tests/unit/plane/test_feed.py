@@ -1,0 +1,161 @@
+"""A node's feed on a real plane, in one process: what the store is handed, and how."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+import structlog
+from headgate.clock import SystemClock
+from headgate.endpoint.admins import Admins, AdminTokens
+from headgate.plane.database import Sqlite
+from headgate.plane.entry import RuleChange
+from headgate.plane.feed import PlaneFeed, myself
+from headgate.plane.files import rule_changes
+from headgate.plane.link import PlaneAddress
+from headgate.plane.plane import Changed, Plane
+from headgate.plane.rule_log import Author, RuleLog
+from headgate.plane.server import PlaneServer
+from headgate.plane.service import RulesService
+from headgate.rules.changes import changed
+from headgate.rules.feed import ChangesOf, Outcome
+from headgate.rules.ruleset import NO_RULES
+from headgate.rules.source import RulesSource
+from headgate.rules.store import RuleStore
+from headgate.telemetry.bounded import BoundedLogger
+
+from tests.support.waiting import until
+
+ANN = Author("ann", "", 0)
+LOG = structlog.get_logger("test")
+LIMIT = b'{"rate_limit":{"unit":"minute","requests_per_unit":%d}}'
+
+
+class RecordingStore(RuleStore):
+    """Writes down which way rules came."""
+
+    def record(self) -> list[str]:
+        self.ways: list[str] = []
+        return self.ways
+
+    async def take(self, source: RulesSource) -> Outcome:
+        self.ways.append("files")
+        return await super().take(source)
+
+    async def change(self, changes: ChangesOf) -> Outcome:
+        outcome = await super().change(changes)
+        self.ways.append("changes" if changes.changes else "nothing")
+        return outcome
+
+
+@asynccontextmanager
+async def served(directory: Path) -> AsyncIterator[tuple[Plane, str]]:
+    """A root that listens."""
+    (directory / "tokens").write_text("node=token\n")
+    log = RuleLog(Sqlite(directory / "root"))
+    log.name("a")
+    plane = Plane(log, SystemClock())
+    admins = Admins(AdminTokens(str(directory / "tokens"), LOG), certificates=False)
+    bounded = BoundedLogger(LOG, SystemClock())
+    server = PlaneServer("127.0.0.1:0", plane, RulesService(plane, None, LOG), admins, bounded)
+    await server.start()
+    try:
+        yield plane, server.address
+    finally:
+        await server.stop(0)
+        plane.close()
+
+
+@asynccontextmanager
+async def following(directory: Path, address: str) -> AsyncIterator[RecordingStore]:
+    """A node's store that follows."""
+    (directory / "token").write_text("token\n")
+    plane = PlaneAddress(addresses=(address,), token_file=directory / "token")
+    me = myself("n1", "eu", relay=False)
+    feed = PlaneFeed(plane, me, directory / "node", clock=SystemClock(), rng=random.Random(1))
+    store = RecordingStore(feed, clock=SystemClock(), data_dir=directory / "node", start_empty=True)
+    store.record()
+    store.load_initial()
+    watching = asyncio.ensure_future(store.watch())
+    try:
+        yield store
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+
+
+def put(user: str, limit: int = 5, domain: str = "edge") -> RuleChange:
+    return RuleChange(domain, (("user", user),), LIMIT % limit)
+
+
+async def change(plane: Plane, *changes: RuleChange) -> Changed:
+    done = await plane.change(changes, ANN, "")
+    assert not done.problems
+    return done
+
+
+async def arrived(plane: Plane, store: RecordingStore) -> None:
+    await until(lambda: store.current.version.digest == plane.log.position.version, "the node to have the head")
+
+
+async def test_entries_come_as_changes(tmp_path: Path) -> None:
+    async with served(tmp_path) as (plane, address), following(tmp_path, address) as store:
+        await change(plane, put("ann"), put("bob"), put("x", domain="other"))
+        await arrived(plane, store)
+        await change(plane, put("ann", 6), RuleChange("edge", (("user", "bob"),), None))
+        await arrived(plane, store)
+        await change(plane, RuleChange("edge", (), b'{"shard_by": "user"}'))
+        await arrived(plane, store)
+        await change(plane, RuleChange("other", (("user", "x"),), None))
+        await arrived(plane, store)
+        assert set(store.ways) == {"changes"}
+        assert store.status.in_sync
+        assert (list(store.current.domains), store.current.count) == (["edge"], 1)
+
+
+async def test_a_restart_compiles_nothing_and_goes_on(tmp_path: Path) -> None:
+    async with served(tmp_path) as (plane, address):
+        await change(plane, put("ann"))
+        async with following(tmp_path, address) as store:
+            await arrived(plane, store)
+        await change(plane, put("bob"))
+        async with following(tmp_path, address) as store:
+            assert store.current.count == 1, "the last good rules serve at once"
+            await arrived(plane, store)
+            assert "files" not in store.ways
+            await until(lambda: store.status.in_sync, "the node to be in sync")
+
+
+async def test_wildcards_out_of_order_come_as_files(tmp_path: Path) -> None:
+    async with served(tmp_path) as (plane, address), following(tmp_path, address) as store:
+        await change(plane, put("a*"), put("*b"))
+        await arrived(plane, store)
+        first = RuleChange("edge", (("user", "*"),), b'{"place": 0, ' + (LIMIT % 1)[1:])
+        later = RuleChange("edge", (("user", "a*"),), b'{"place": 1, ' + (LIMIT % 5)[1:])
+        await change(plane, first, later)
+        await arrived(plane, store)
+        assert store.ways[-1] == "files"
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_any_entry_leads_a_rule_set_to_its_version(seed: int, tmp_path: Path) -> None:
+    """Rule by rule, deletes and whole domains among them."""
+    chance, log, rules = random.Random(seed), RuleLog(Sqlite(tmp_path)), NO_RULES
+    for _ in range(60):
+        changes = [
+            RuleChange(
+                chance.choice(("edge", "api")),
+                chance.choice(((("a", "1"),), (("a", ""),), (("a", "1"), ("b", "2")), ())),
+                chance.choice((b"{}", LIMIT % 1, LIMIT % 2, None, None)),
+            )
+            for _ in range(chance.randint(1, 3))
+        ]
+        changes = [item for item in changes if item.path or item.rule in (b"{}", None)]
+        entry = log.change(changes, ANN)
+        if entry is not None:
+            rules = changed(rules, rule_changes([entry], log.domains))
+            assert rules.version.digest == entry.position.version
+    log.close()
