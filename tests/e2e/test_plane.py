@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.conformance.transport.certificates import authority, issued_by
-from tests.support.headgate import FREE_PORTS, run, start, write_rules
+from tests.support.headgate import FREE_PORTS, Headgate, run, start, write_rules
 from tests.support.plane import PlaneSite, free_address, limits
 from tests.support.waiting import wait_until
 
@@ -55,6 +55,23 @@ def test_a_day_of_an_operator(site: PlaneSite, rules: Path) -> None:
         wait_until(lambda: node.get("/readyz").json()["rules"]["in_sync"], "the node to be in sync")
         feed = node.get("/rules").json()["feed"]
         assert (feed["index"], feed["version"], feed["connected"]) == (3, entries[0]["version"], True)
+
+
+def test_an_overlay_of_a_node_lies_over_a_plane_s_rules_and_over_each_change(site: PlaneSite, rules: Path) -> None:
+    root, overlay = free_address(), rules.parent / "overlay"
+    write_rules(overlay, "overlay:\n- {domain: edge, on_error: closed}\n", "edge.yaml")
+
+    def policies(node: Headgate) -> dict[str, str]:
+        told = node.get("/rules").json()["rules"]
+        return {f"{rule['domain']}:{rule['rule']}": rule["limit"]["on_error"] for rule in told}
+
+    with site.plane("root", root):
+        site.rules(root, "publish", str(rules))
+        with site.node("n1", root, "--rules-overlay", str(overlay)) as node:
+            assert policies(node) == {"edge:user": "closed", "api:key": "local"}
+            site.rules(root, "put", "--domain", "edge", "user=acme", "--limit", "1/year")
+            wait_until(lambda: "edge:user=acme" in policies(node), "the change on the node")
+            assert policies(node) == {"edge:user": "closed", "edge:user=acme": "closed", "api:key": "local"}
 
 
 def test_a_domain_with_a_problem_is_refused_alone_and_by_name(site: PlaneSite, rules: Path) -> None:

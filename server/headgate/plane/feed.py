@@ -151,18 +151,21 @@ class PlaneFeed(Feed):
                 taker.cannot_read(RulesError([Problem(f"plane://{self.link.plane}", 1, self._lost)], transient=True))
             elif self._lost and self._following.is_at_head:
                 self._lost = ""
-                await self._changed(taker, self._taken, [])
+                await self._give(taker, self._taken, [])
 
     async def _hand_over_now(self, taker: Taker) -> None:
         position, pending = self._log.position, self._pending
         self._pending = []
-        outcome = None if pending is None else await self._changed(taker, position, pending)
-        if outcome is None:
-            outcome = await taker.take(await asyncio.to_thread(self._source))
+        outcome = await self._give(taker, position, pending)
         self._taken = position
         self._judged(outcome)
         if position == self._log.position:
             self._following.in_force = not outcome.refused
+
+    async def _give(self, taker: Taker, position: Position, entries: Sequence[LogEntry] | None) -> Outcome:
+        """Hand over entries as changes, or everything where that can't be, or where there are none to go by."""
+        outcome = None if entries is None else await self._changed(taker, position, entries)
+        return outcome or await taker.take(await asyncio.to_thread(self._source))
 
     async def _changed(self, taker: Taker, position: Position, entries: Sequence[LogEntry]) -> Outcome | None:
         """Hand over entries as changes; None where the store has to have everything."""

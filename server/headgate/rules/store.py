@@ -308,6 +308,8 @@ class RuleStore:
         return Outcome(self.current.version)
 
     def _changed(self, changes: ChangesOf, before: RuleSet, _pace: Pace) -> _Verdict:
+        if self.overlay.feed is not None:
+            raise OtherVersion("an overlay lies over the rules, and is laid over whole domains")
         if before.version.digest != changes.before:
             raise OtherVersion(f"changes of version {changes.before}, and {before.version.digest} is in force")
         rules = changed(before, changes.changes)
