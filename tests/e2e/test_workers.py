@@ -137,7 +137,7 @@ def test_one_port_one_limit_one_picture(
         assert headgate.get("/rules?domain=edge&limit=1").json()["shown"] == 1
         assert (headgate.get("/rules?domain=no").status, headgate.get("/no").status) == (400, 404)
         assert len([e for e in headgate.events if e["event"] == "worker_serving" and "worker" in e]) == workers
-    assert sorted(os.listdir(data)) == ["decisions", "live_nodes", "rules.snapshot"]
+    assert sorted(os.listdir(data)) == ["decisions", "live_nodes", "rules", "rules.snapshot"]
 
 
 def test_decisions_over_http_go_round(pair: Headgate) -> None:
