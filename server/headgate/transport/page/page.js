@@ -271,7 +271,11 @@ function head(ready, version, peers, inForce) {
 async function ask(path, refused) {
   const token = sessionStorage.getItem("token");
   const answer = await fetch(path, {cache: "no-store", headers: token ? {Authorization: `Bearer ${token}`} : {}});
-  if (answer.status === 401) { find("#token").hidden = false; return refused; }
+  if (answer.status === 401) {
+    // Not for an answer to a question from before the token was given.
+    if (token === sessionStorage.getItem("token")) find("#token").hidden = false;
+    return refused;
+  }
   if (answer.status === 404) return refused;
   if (!answer.ok && answer.status !== 503) throw new Error(`${path}: ${answer.status} ${(await answer.text()).slice(0, 200)}`);
   return path.startsWith("metrics") ? answer.text() : answer.json();
