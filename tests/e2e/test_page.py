@@ -176,7 +176,7 @@ async def test_a_shard_that_is_not_asked_is_said_at_the_top(rules: Path) -> None
 LONG = "tenant_" + "of_a_very_long_name_" * 3
 
 
-@pytest.mark.parametrize("width", [390, 820, 1400])
+@pytest.mark.parametrize("width", [390, *(pytest.param(wide, marks=pytest.mark.long) for wide in (820, 1400))])
 async def test_nothing_is_cut_off_however_narrow_the_window_and_long_the_names(tmp_path: Path, width: int) -> None:
     limit = "rate_limit: {unit: year, requests_per_unit: 2}"
     many = "".join(f"- {{key: key{number}, {limit}}}\n" for number in range(500))

@@ -110,6 +110,7 @@ def test_two_three_two_servers_under_load_with_exact_counts(region: Region) -> N
     assert sum(metric(node, "headgate_shard_degraded_total") for node in nodes) == 0, "no policy had to decide"
 
 
+@pytest.mark.long  # the simulation plays it with every fault
 def test_nodes_that_are_started_with_another_list_go_by_the_region_s_until_all_want_it(region: Region) -> None:
     """So a change by restarting one node after the other costs nothing either."""
     old, new = region.start(2), region.start(3)

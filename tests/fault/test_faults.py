@@ -23,6 +23,15 @@ DEADLINE_MS = 250
 call is given up: what is slow or late must find the calls still there."""
 LOAD = Load(per_s=300, before=60, during=220, after=50, deadline_s=DEADLINE_MS / 1000, slack_s=0.25)
 OUTAGES = outages(late_s=0.35, slow_s=0.17, flap_s=0.6)
+SHORT = (
+    *("killed", "stopped (SIGSTOP)", "network stalled", "replies truncated", "slow", "all killed"),
+    *("down at startup", "flapping, refused", "demoted (READONLY)", "answers ERR", "name gone"),
+)
+"""One of each kind; `make verify` has them all."""
+
+
+def outage_param(outage: Outage) -> Any:
+    return pytest.param(outage, id=str(outage), marks=() if outage.name in SHORT else pytest.mark.long)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +44,7 @@ def key_of(region: Region, case: str, rule: str) -> Key:
     return next(key for key in region.make_keys(case) if key.rule == rule and key.shard == SICK)
 
 
-@pytest.mark.parametrize("outage", OUTAGES, ids=str)
+@pytest.mark.parametrize("outage", [outage_param(outage) for outage in OUTAGES])
 def test_an_outage_is_lived_through(outage: Outage, region: Region) -> None:
     """How soon it is over is for `make verify` to judge (table.py): here nothing depends on the machine."""
 
