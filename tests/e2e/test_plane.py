@@ -223,7 +223,7 @@ def test_a_copy_is_not_taken_for_the_root_by_accident(site: PlaneSite, rules: Pa
         pass
 
 
-def test_age_grows_when_the_plane_is_lost_and_alerts_can_fire(site: PlaneSite, rules: Path) -> None:
+def test_a_plane_that_stands_still_is_noticed_and_heard_again(site: PlaneSite, rules: Path) -> None:
     root = free_address()
     with site.plane("root", root) as process, site.node("n1", root, ready=False) as node:
         site.rules(root, "publish", str(rules))
