@@ -1,6 +1,7 @@
 """Values of the log to and from protobuf. Everything that comes in is bounded here, and BadRequest says by what."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headgate.endpoint.methods import parsed
@@ -12,6 +13,7 @@ from headgate.plane.entry import (
     MAX_PATH_BYTES,
     MAX_RULE_BYTES,
     MOST_CHANGES,
+    MOST_IN_ENTRY,
     Beat,
     FollowerHello,
     FollowerRefusal,
@@ -20,7 +22,9 @@ from headgate.plane.entry import (
     FromPlane,
     LogEntry,
     Position,
+    RecordKind,
     Report,
+    RolloutCounts,
     RuleChange,
     RulesPart,
 )
@@ -33,14 +37,22 @@ MAX_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 MOST_FOLLOWERS: Final = 10_000
 """Followers in one report, and in one status."""
 MOST_REFUSALS: Final = 20
+MOST_ROLLOUTS: Final = 100
+"""Rollouts at one time, and those that a follower reports of."""
 MAX_REASON_CHARS: Final = 500
+
+_KINDS: Final = {
+    RecordKind.RULE: pb.RECORD_KIND_RULE,
+    RecordKind.STAGED: pb.RECORD_KIND_STAGED,
+    RecordKind.SHADOW: pb.RECORD_KIND_SHADOW,
+}
 
 
 # Changes
 
 
 def encode_change(change: RuleChange) -> pb.RuleChange:
-    message = pb.RuleChange(domain=change.domain, path=encode_path(change.path))
+    message = pb.RuleChange(domain=change.domain, path=encode_path(change.path), kind=_KINDS[change.kind])
     if change.rule is not None:
         message.rule = change.rule
     return message
@@ -60,13 +72,20 @@ def decode_change(message: pb.RuleChange) -> RuleChange:
             raise BadRequest(f"a change whose {what} has {size} bytes, at most {most} are accepted")
     if not message.domain:
         raise BadRequest("a change without a domain")
-    return RuleChange(message.domain, path, rule)
+    return RuleChange(message.domain, path, rule, _kind(message.kind))
 
 
-def decode_changes(messages: Sequence[pb.RuleChange]) -> tuple[RuleChange, ...]:
-    """Read the changes of one entry. Raises BadRequest where they are too many."""
-    if len(messages) > MOST_CHANGES:
-        raise BadRequest(f"{len(messages)} changes, at most {MOST_CHANGES} are accepted in one call")
+def _kind(number: int) -> RecordKind:
+    try:
+        return RecordKind(number)
+    except ValueError:
+        raise BadRequest(f"a change of kind {number}, which this version does not know") from None
+
+
+def decode_changes(messages: Sequence[pb.RuleChange], most: int = MOST_CHANGES) -> tuple[RuleChange, ...]:
+    """Read the changes of one call, or one entry. Raises BadRequest where they are too many."""
+    if len(messages) > most:
+        raise BadRequest(f"{len(messages)} changes, at most {most} are accepted in one call")
     return tuple(map(decode_change, messages))
 
 
@@ -97,6 +116,7 @@ def encode_entry(entry: LogEntry) -> pb.LogEntry:
         who=entry.who,
         why=entry.why,
         made_ms=entry.made_ms,
+        carries_on=entry.carries_on,
     )
 
 
@@ -105,10 +125,11 @@ def decode_entry(message: pb.LogEntry) -> LogEntry:
     return LogEntry(
         decode_position(message.position),
         message.predecessor,
-        decode_changes(message.changes),
+        decode_changes(message.changes, MOST_IN_ENTRY),
         message.who,
         message.why,
         message.made_ms,
+        message.carries_on,
     )
 
 
@@ -188,6 +209,29 @@ def encode_follower(state: FollowerState) -> pb.Follower:
             pb.Refusal(domain=item.domain, reason=item.reason[:MAX_REASON_CHARS])
             for item in state.refused[:MOST_REFUSALS]
         ],
+        rollouts=map(encode_counts, state.rollouts[:MOST_ROLLOUTS]),
+    )
+
+
+def encode_counts(counts: RolloutCounts) -> pb.RolloutCounts:
+    return pb.RolloutCounts(
+        domain=counts.domain,
+        rollout=counts.rollout,
+        staged_decided=counts.staged_decided,
+        staged_denied=counts.staged_denied,
+        base_decided=counts.base_decided,
+        base_denied=counts.base_denied,
+    )
+
+
+def _counts(message: pb.RolloutCounts) -> RolloutCounts:
+    return RolloutCounts(
+        message.domain[:MAX_DOMAIN_BYTES],
+        message.rollout[:MAX_NAME_CHARS],
+        message.staged_decided,
+        message.staged_denied,
+        message.base_decided,
+        message.base_denied,
     )
 
 
@@ -196,9 +240,9 @@ def decode_follower(message: pb.Follower) -> FollowerState:
         FollowerRefusal(item.domain[:MAX_DOMAIN_BYTES], item.reason[:MAX_REASON_CHARS])
         for item in message.refused[:MOST_REFUSALS]
     )
-    return _follower(
-        message.name, message.region, message.software, message.relay, message.has, message.since_ms, refused
-    )
+    state = _follower(message.name, message.region, message.software, message.relay, message.has)
+    rollouts = tuple(map(_counts, message.rollouts[:MOST_ROLLOUTS]))
+    return replace(state, since_ms=message.since_ms, refused=refused, rollouts=rollouts)
 
 
 def _follower(
@@ -207,12 +251,8 @@ def _follower(
     software: str,
     relay: bool,
     has: pb.Position,
-    since_ms: int = 0,
-    refused: tuple[FollowerRefusal, ...] = (),
 ) -> FollowerState:
     if not name:
         raise BadRequest("a follower without a name")
     most = MAX_NAME_CHARS
-    return FollowerState(
-        name[:most], region[:most], software[:most], relay, decode_position(has), since_ms, refused
-    )  # fmt: skip
+    return FollowerState(name[:most], region[:most], software[:most], relay, decode_position(has))

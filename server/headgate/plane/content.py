@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from headgate.limiter.rule_name import Steps
+from headgate.plane.entry import RecordKind, RuleChange
 from headgate.rules import content
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.wildcards import is_pattern
@@ -39,16 +40,18 @@ def slot_of(path: Steps) -> Slot | None:
     return (path[:-1], path[-1][0]) if path and is_pattern(*path[-1]) else None
 
 
-def slot_text(path: Steps) -> str | None:
-    """Write the slot of a path as text, if it has one."""
-    slot = slot_of(path)
+def slot_text(change: RuleChange) -> str | None:
+    """Write the slot of a rule in force as text, if it has one. The order of staged rules is in their places."""
+    slot = slot_of(change.path) if change.kind is RecordKind.RULE else None
     return None if slot is None else path_text((*slot[0], (slot[1], "")))
 
 
-def number(path: Steps, rule: bytes | None) -> int:
-    """Number a rule, or a domain's own fields; one that is not there adds nothing."""
+def number(kind: RecordKind, path: Steps, rule: bytes | None) -> int:
+    """Number a record: a rule, or a domain's own fields, mostly; one that is not there adds nothing."""
     if rule is None:
         return 0
+    if kind is not RecordKind.RULE:
+        return content.mark_number(kind.name.lower(), path, rule)
     fields: dict[str, Any] = json.loads(rule)
     if not path:
         limits = fields.get("request_limits")

@@ -20,15 +20,16 @@ SCHEMA: Final = (
     "CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY, plane TEXT NOT NULL, idx BIGINT NOT NULL,"
     " version TEXT NOT NULL, own BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS domains (domain TEXT PRIMARY KEY, total {bytes} NOT NULL, rules BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS rules (domain TEXT NOT NULL, path TEXT NOT NULL, rule {bytes} NOT NULL,"
-    " slot TEXT, PRIMARY KEY (domain, path))",
+    "CREATE TABLE IF NOT EXISTS rules (domain TEXT NOT NULL, kind BIGINT NOT NULL, path TEXT NOT NULL,"
+    " rule {bytes} NOT NULL, slot TEXT, PRIMARY KEY (domain, kind, path))",
+    "CREATE INDEX IF NOT EXISTS rules_by_kind ON rules (kind) WHERE kind > 0",
     "CREATE INDEX IF NOT EXISTS rules_by_slot ON rules (domain, slot) WHERE slot IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS entries (idx BIGINT PRIMARY KEY, version TEXT NOT NULL, entry {bytes} NOT NULL,"
     " undo {bytes} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS entries_by_version ON entries (version)",
 )
 """Tables of a plane. `own` is 1 where the log was named and written, 0 in a copy; `total` is a domain's sum,
-`slot` the key of which a pattern is one, `undo` the changes that take an entry back."""
+`kind` a record's (RecordKind), `slot` the key of which a pattern is one, `undo` the changes that take an entry back."""
 
 
 class Rows(Protocol):

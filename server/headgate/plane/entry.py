@@ -6,12 +6,15 @@ that version itself, so a message that is cut short, or that belongs elsewhere, 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Final
 
 from headgate.limiter.rule_name import Steps
 
 MOST_CHANGES: Final = 10_000
 """Changes in one entry: some two megabytes, and a moment of a node's time."""
+MOST_IN_ENTRY: Final = 2 * MOST_CHANGES + 100
+"""Changes of an entry: at a rollout's end each rule comes into force, and is no longer staged."""
 MAX_RULE_BYTES: Final = 16 * 1024
 """Bytes of one rule; its metadata is most of it."""
 MAX_PATH_BYTES: Final = 4 * 1024
@@ -22,15 +25,31 @@ MAX_NAME_CHARS: Final = 200
 """Longest name of a follower, its region or its software."""
 
 
+class RecordKind(IntEnum):
+    """Kinds of records that a domain has."""
+
+    RULE = 0
+    """A rule in force; with the empty path, the domain's own fields."""
+    STAGED = 1
+    """A rule as a rollout has it, or `GONE`; with the empty path, the rollout itself."""
+    SHADOW = 2
+    """A shadow over the rule at a path and all below it: they deny nobody until a time."""
+
+
+GONE: Final = b'{"gone":true}'
+"""Record of a rule that a rollout deletes."""
+
+
 @dataclass(frozen=True, slots=True)
 class RuleChange:
-    """A rule that is put in its place or, without one, deleted."""
+    """A record that is put in its place or, without a text, deleted: a rule, mostly."""
 
     domain: str
     path: Steps
     """The way to the rule; empty for the domain's own fields."""
     rule: bytes | None
     """The rule's own fields in canonical form; None deletes."""
+    kind: RecordKind = RecordKind.RULE
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +81,8 @@ class LogEntry:
     who: str
     why: str
     made_ms: int
+    carries_on: int = 0
+    """Index of the entry whose rollout it carries on, or ends, by the plane itself; 0: somebody asked for it."""
 
     def follows(self, position: Position) -> bool:
         """Return true if the entry is the next one after a position, or one of a later log that goes on from there."""
@@ -107,6 +128,18 @@ class FollowerRefusal:
 
 
 @dataclass(frozen=True, slots=True)
+class RolloutCounts:
+    """Decisions of one node on requests whose limit a rollout changes, since the node knows of it."""
+
+    domain: str
+    rollout: str
+    staged_decided: int = 0
+    staged_denied: int = 0
+    base_decided: int = 0
+    base_denied: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class FollowerState:
     """A follower of the log, and how far it is."""
 
@@ -117,6 +150,7 @@ class FollowerState:
     has: Position = NOWHERE
     since_ms: int = 0
     refused: tuple[FollowerRefusal, ...] = ()
+    rollouts: tuple[RolloutCounts, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

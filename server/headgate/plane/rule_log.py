@@ -14,7 +14,7 @@ from headgate.errors import BadRequest, Misconfigured
 from headgate.plane import content
 from headgate.plane.codec import decode_change, decode_entry, encode_change, encode_entry
 from headgate.plane.database import Database, SqlConnection
-from headgate.plane.entry import MOST_CHANGES, NOWHERE, LogEntry, Position, RuleChange, RulesPart
+from headgate.plane.entry import MOST_CHANGES, NOWHERE, LogEntry, Position, RecordKind, RuleChange, RulesPart
 from headgate.v1 import rules_pb2 as pb
 
 KEPT_ENTRIES: Final = 100_000
@@ -45,6 +45,8 @@ class Author:
     who: str
     why: str
     now_ms: int
+    carries_on: int = 0
+    """Index of the entry whose rollout the plane carries on; 0: somebody asks for the change."""
 
 
 @dataclass(slots=True)
@@ -181,8 +183,14 @@ class RuleLog:
         before, version = self._head, content.set_version(_totals(self._domains | outcome.domains))
         position = Position(before.plane, before.index + 1, version)
         entry = LogEntry(
-            position, before.version, tuple(outcome.changes), author.who, author.why, author.now_ms
-        )  # fmt: skip
+            position,
+            before.version,
+            tuple(outcome.changes),
+            author.who,
+            author.why,
+            author.now_ms,
+            author.carries_on,
+        )
         self._write(connection, entry, outcome, own=True)
         return entry
 
@@ -200,16 +208,15 @@ class RuleLog:
         """Work out what changes come to, without writing. A later change of a rule wins over an earlier one."""
         outcome = _Outcome([], [], {})
         slots: dict[tuple[str, str], list[RuleChange]] = {}
-        for (domain, path), change in {(item.domain, content.path_text(item.path)): item for item in changes}.items():
-            row = connection.execute("SELECT rule FROM rules WHERE domain = ? AND path = ?", (domain, path)).fetchone()
-            before = None if row is None else bytes(row[0])
+        for (domain, kind, path), change in {_name(item): item for item in changes}.items():
+            before = _record(connection, domain, kind, path)
             if before == change.rule:
                 continue
-            numbers = -content.number(change.path, before), content.number(change.path, change.rule)
+            numbers = -content.number(kind, change.path, before), content.number(kind, change.path, change.rule)
             self._add(outcome, domain, (change.rule is not None) - (before is not None), *numbers)
             outcome.changes.append(change)
-            outcome.undo.append(RuleChange(domain, change.path, before))
-            if (slot := content.slot_text(change.path)) is not None:
+            outcome.undo.append(RuleChange(domain, change.path, before, kind))
+            if (slot := content.slot_text(change)) is not None:
                 slots.setdefault((domain, slot), []).append(change)
         for (domain, slot), changed in slots.items():
             self._add(outcome, domain, 0, *_order(connection, domain, slot, changed))
@@ -220,17 +227,14 @@ class RuleLog:
         outcome.domains[domain] = _Domain(content.added(was.total, *numbers), was.rules + rules)
 
     def _store(self, connection: SqlConnection, outcome: _Outcome) -> None:
-        rows = [
-            (change.domain, content.path_text(change.path), change.rule, content.slot_text(change.path))
-            for change in outcome.changes
-        ]
+        rows = [(*_name(change), change.rule, content.slot_text(change)) for change in outcome.changes]
         connection.executemany(
-            "INSERT INTO rules (domain, path, rule, slot) VALUES (?, ?, ?, ?)"
-            " ON CONFLICT (domain, path) DO UPDATE SET rule = excluded.rule",
-            [row for row in rows if row[2] is not None],
+            "INSERT INTO rules (domain, kind, path, rule, slot) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (domain, kind, path) DO UPDATE SET rule = excluded.rule",
+            [row for row in rows if row[3] is not None],
         )
         connection.executemany(
-            "DELETE FROM rules WHERE domain = ? AND path = ?", [row[:2] for row in rows if row[2] is None]
+            "DELETE FROM rules WHERE domain = ? AND kind = ? AND path = ?", [row[:3] for row in rows if row[3] is None]
         )
         for name, domain in outcome.domains.items():
             if domain.rules:
@@ -285,14 +289,14 @@ class RuleLog:
         target = _index_of(connection, version, self._head) if version else max(0, self._head.index - 1)
         if target is None:
             raise BadRequest(f"the log has no version {version!r}: `headgate rules history` shows those that it has")
-        back: dict[tuple[str, str], RuleChange] = {}
+        back: dict[tuple[str, RecordKind, str], RuleChange] = {}
         rows = connection.execute("SELECT idx, undo FROM entries WHERE idx > ? ORDER BY idx DESC", (target,))
         found = 0
         for _, undo in rows:
             found += 1
             for message in pb.LogEntry.FromString(bytes(undo)).changes:
                 change = decode_change(message)
-                back[change.domain, content.path_text(change.path)] = change
+                back[_name(change)] = change
         if found != self._head.index - target:
             raise BadRequest("the log does not reach back so far: publish the rules of that version instead")
         return list(back.values())
@@ -346,13 +350,18 @@ class RuleLog:
 
     def rule(self, domain: str, path: tuple[tuple[str, str], ...]) -> bytes | None:
         """Return one rule as it stands; None if there is none."""
-        query = "SELECT rule FROM rules WHERE domain = ? AND path = ?"
         with self._database.reading() as connection:
-            row = connection.execute(query, (domain, content.path_text(path))).fetchone()
-            return None if row is None else bytes(row[0])
+            return _record(connection, domain, RecordKind.RULE, content.path_text(path))
+
+    def marks(self) -> list[RuleChange]:
+        """Return all records that are no rules in force: rollouts with their rules, and shadows."""
+        query = "SELECT domain, kind, path, rule FROM rules WHERE kind > 0 ORDER BY domain, kind, path"
+        with self._database.reading() as connection:
+            return [_change_of(*row) for row in connection.execute(query)]
 
     def parts(self, domains: Sequence[str] | None = None) -> Iterator[RulesPart]:
-        """All rules of one moment, or those of some domains, in parts; there is always a last one. Any thread."""
+        """All records of one moment, or the rules in force of some domains, in parts; there is always a last one. Any
+        thread."""
         with self._database.reading() as connection:
             position = _place(connection)
             number, rules, size = 0, list[RuleChange](), 0
@@ -363,6 +372,21 @@ class RuleLog:
                 rules.append(change)
                 size += len(change.rule or b"")
             yield RulesPart(position, number, tuple(rules), last=True)
+
+
+def _name(change: RuleChange) -> tuple[str, RecordKind, str]:
+    """Name of a record in its table."""
+    return change.domain, change.kind, content.path_text(change.path)
+
+
+def _record(connection: SqlConnection, domain: str, kind: RecordKind, path: str) -> bytes | None:
+    query = "SELECT rule FROM rules WHERE domain = ? AND kind = ? AND path = ?"
+    row = connection.execute(query, (domain, int(kind), path)).fetchone()
+    return None if row is None else bytes(row[0])
+
+
+def _change_of(domain: str, kind: int, path: str, rule: bytes) -> RuleChange:
+    return RuleChange(domain, content.path_of(path), bytes(rule), RecordKind(kind))
 
 
 def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[RuleChange]) -> tuple[int, int]:
@@ -408,14 +432,13 @@ def _index_of(connection: SqlConnection, version: str, head: Position) -> int | 
 
 
 def _read(connection: SqlConnection, domains: Sequence[str] | None) -> Iterator[RuleChange]:
-    query = "SELECT domain, path, rule FROM rules"
+    query = "SELECT domain, kind, path, rule FROM rules"
     rows = (
         connection.execute(query)
         if domains is None
-        else (row for name in domains for row in connection.execute(f"{query} WHERE domain = ?", (name,)))
+        else (row for name in domains for row in connection.execute(f"{query} WHERE domain = ? AND kind = 0", (name,)))
     )
-    for domain, path, rule in rows:
-        yield RuleChange(domain, content.path_of(path), bytes(rule))
+    yield from (_change_of(*row) for row in rows)
 
 
 def _totals(domains: Mapping[str, _Domain]) -> dict[str, int]:

@@ -125,6 +125,11 @@ def settings_number(shard_by: str, request_limits: RequestLimits | None) -> int:
     return _number(b"settings:" + canonical(given)) if given else 0
 
 
+def mark_number(kind: str, path: Steps, text: bytes) -> int:
+    """Number what a plane has laid over a rule: that it is staged, or in shadow."""
+    return _number(kind.encode() + b":" + encode_key(part for step in path for part in step) + b"," + text)
+
+
 def domain_number(domain: str, version: str) -> int:
     """Number a domain of that version, as an item of its set."""
     return _number(b"domain:" + encode_key((domain, version)))
