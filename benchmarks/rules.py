@@ -31,9 +31,9 @@ from headgate.limiter.limit import Limit, Unit
 from headgate.rules import snapshot
 from headgate.rules.changes import Put, changed
 from headgate.rules.compiling import content_total
-from headgate.rules.content import RuleContent
 from headgate.rules.directory import load_directory
 from headgate.rules.directory_feed import DirectoryFeed
+from headgate.rules.model import RuleContent
 from headgate.rules.pace import Pace
 from headgate.rules.ruleset import Domain, RuleSet, rule_set
 from headgate.rules.snapshot import SnapshotWriter

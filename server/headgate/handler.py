@@ -13,6 +13,7 @@ from headgate.limiter.blocks import Blocks
 from headgate.limiter.decision import Charge, Decision, Kind, PendingDecision
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.limiter.shadows import Shadows
 from headgate.pending import PendingAnswer
 from headgate.plan import AnswerSettings, HandlerStats, Plan
 from headgate.planner import Planner
@@ -60,6 +61,7 @@ class RateLimitHandler:
         limits: LimitsOfRegion | None = None,
         overrides: Overrides | None = None,
         blocks: Blocks | None = None,
+        shadows: Shadows | None = None,
         record: Recorder | None = None,
         on_unknown_domain: Callable[[str], None] = lambda domain: None,
     ) -> None:
@@ -78,6 +80,7 @@ class RateLimitHandler:
             limits or LimitsOfRegion(),
             Overrides() if overrides is None else overrides,
             Blocks() if blocks is None else blocks,
+            Shadows(lambda: 0) if shadows is None else shadows,
             on_unknown_domain,
         )
 

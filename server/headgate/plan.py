@@ -11,6 +11,7 @@ from typing import Final
 from headgate.limiter.decision import Charge, DecisionPath, Entries, Kind
 from headgate.limiter.limit import Limit
 from headgate.request_metadata import RequestMetadata
+from headgate.rules.marks import Side
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain
@@ -152,14 +153,14 @@ class MadeOf:
     __slots__ = ("domain", "domain_version", "matches", "settings")
 
     def __init__(
-        self, domain: str, rules: Domain | None, matches: tuple[tuple[Entries, Match | None, bool], ...]
+        self, domain: str, rules: Domain | None, matches: tuple[tuple[Entries, Match | None, bool, Side | None], ...]
     ) -> None:
         self.domain = domain
         self.domain_version = "" if rules is None else rules.version
         """The version of the domain that it was last compared with; empty: the domain had no rules."""
         self.settings = None if rules is None else (rules.shard_by, rules.request_limits)
         self.matches = matches
-        """The entries of each descriptor, the rule that they met, and if one exempted them."""
+        """The entries of each descriptor, the rule that they met, if one exempted them, and the side of a rollout."""
 
     def is_the_same_under(self, rules: Domain | None) -> bool:
         """Say if the request would have the same plan under these rules of its domain."""
@@ -168,8 +169,10 @@ class MadeOf:
         if rules.version != self.domain_version and self._may_differ_under(rules):
             if self.settings != (rules.shard_by, rules.request_limits):
                 return False
-            for entries, match, exempt in self.matches:
+            for entries, match, exempt, side in self.matches:
                 if rules.match(entries) != match or (match is None and rules.exempts(entries) != exempt):
+                    return False
+                if rules.side(entries) != side:
                     return False
         self.domain_version = rules.version
         return True
@@ -177,7 +180,7 @@ class MadeOf:
     def _may_differ_under(self, rules: Domain) -> bool:
         """Say if one of the latest changes may concern it, or if it is older than these: a quarter of asking again."""
         for before, key, value in rules.trail:
-            for entries, _, _ in self.matches:
+            for entries, _, _, _ in self.matches:
                 if entries and entries[0][0] == key and (value is None or entries[0][1] == value):
                     return True
             if before == self.domain_version:

@@ -20,9 +20,11 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
+from headgate.limiter.shadows import Shadows
 from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
 from headgate.request_metadata import RequestMetadata, ToldDescriptor
 from headgate.rules.keys import override_key
+from headgate.rules.marks import Side
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.rules.ruleset import Domain, RuleSet
@@ -43,7 +45,19 @@ MOST_SHAPES: Final = 4_096
 class MetLimit:
     """A limit that one descriptor of a request meets, and the key of its counter."""
 
-    __slots__ = ("blocked", "cost", "entries", "key", "limit", "names_cost", "refund", "shard_key", "steps", "value")
+    __slots__ = (
+        "blocked",
+        "cost",
+        "entries",
+        "key",
+        "limit",
+        "names_cost",
+        "refund",
+        "shard_key",
+        "side",
+        "steps",
+        "value",
+    )
 
     def __init__(
         self,
@@ -53,6 +67,7 @@ class MetLimit:
         shard_key: bytes | None,
         steps: Steps | None,
         value: str | None = None,
+        side: Side | None = None,
     ) -> None:
         self.limit = limit
         self.key = key
@@ -66,6 +81,8 @@ class MetLimit:
         """The cost is given back."""
         self.value = value
         """The value that the rule's metrics tell apart, for rules that ask for it."""
+        self.side = side
+        """The rules that decide, where a rollout concerns the request."""
         self.blocked = False
         """An operator shut the caller out: no other rule of the request takes this limit's place."""
 
@@ -80,8 +97,9 @@ class MetLimit:
         return request_rule(domain) if self.steps is None else rule_name(domain, self.limit.name, self.steps)
 
 
-Matches = list[tuple[Entries, Match | None, bool]]
-"""Entries of descriptors, each with the rule that it meets, and if it meets one that exempts it."""
+Matches = list[tuple[Entries, Match | None, bool, Side | None]]
+"""Entries of descriptors, each with the rule that it meets, if it meets one that exempts it, and the side of a rollout
+that concerns it."""
 
 Parts = tuple[MetLimit, ...]
 """The limits that one descriptor meets: none, one, or a rule's and then the request's own."""
@@ -149,6 +167,7 @@ class Planner:
         limits: LimitsOfRegion,
         overrides: Overrides,
         blocks: Blocks,
+        shadows: Shadows,
         on_unknown_domain: Callable[[str], None],
     ) -> None:
         self._settings = settings
@@ -157,6 +176,7 @@ class Planner:
         self._limits = limits
         self._overrides = overrides
         self._blocks = blocks
+        self._shadows = shadows
         self._on_unknown_domain = on_unknown_domain
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
         self._version: Version | None = None
@@ -168,6 +188,7 @@ class Planner:
         limits.on_change = self._forget
         overrides.on_change = self._cache.drop
         blocks.on_change = self._forget
+        shadows.on_change = self._forget
 
     def plan(self, payload: bytes, rules: RuleSet) -> Plan:
         """Return the request's plan: the kept one, or a new one. Raises RequestError."""
@@ -179,8 +200,8 @@ class Planner:
     def _plan_now(self, payload: bytes, rules: RuleSet, kept: Plan | None) -> Plan:
         """Plan a request that has no plan, or one that was right under other rules."""
         if rules.version is not self._version:
-            self._version = rules.version
-            self._tallies.rules_changed(rules.has_rule)
+            self._rules_changed(rules)
+            kept = self._cache.plans.get(payload)
         if kept is None:
             plan = self.make(payload, rules)
             self._cache.add(payload, plan)
@@ -194,6 +215,13 @@ class Planner:
         plan = self.make(payload, rules)
         self._cache.keep(payload, plan)
         return plan
+
+    def _rules_changed(self, rules: RuleSet) -> None:
+        self._version = rules.version
+        self._tallies.rules_changed(rules.has_rule)
+        marks = rules.marks()
+        self._tallies.rollouts_are([(name, mark.rollout.name) for name, mark in marks.items() if mark.rollout])
+        self._shadows.lay("rules", {name: mark.shadows for name, mark in marks.items() if mark.shadows})
 
     def make(self, payload: bytes, rules: RuleSet, late: bool | None = None) -> Plan:
         """Parse and match a request. `late` says of all its costs whether they are charged in any case; None: as their
@@ -244,12 +272,13 @@ class Planner:
         if asked is not None and limits is ALLOW:
             return (_own_limit(asked, domain.name, descriptor, shard_key),)
         match = domain.match(entries)
-        matches.append((entries, match, match is None and domain.exempts(entries)))
+        side = domain.side(entries)
+        matches.append((entries, match, match is None and domain.exempts(entries), side))
         if match is None:
             return () if asked is None else (_own_limit(asked, domain.name, descriptor, shard_key),)
         in_force = self._overrides.limit_of(match.key, match.limit)
         value = _value_shown(match.limit, entries)
-        rule = MetLimit(in_force, match.key, descriptor, shard_key, match.steps, value)
+        rule = MetLimit(in_force, match.key, descriptor, shard_key, match.steps, value, side)
         if asked is None or not is_smaller(asked, in_force):
             return (rule,)
         return rule, _own_limit(lowered(asked, in_force), domain.name, descriptor, shard_key)
@@ -338,7 +367,7 @@ class Planner:
                 part.key,
                 self._limits.bind(part.limit),
                 part.cost,
-                shadow=self._settings.shadow_mode,
+                shadow=self._in_shadow(domain, part),
                 shard_key=part.shard_key,
                 late=_is_late(part, late),
                 refund=part.refund,
@@ -358,7 +387,17 @@ class Planner:
                     f"{part.rule(domain).text} has none"
                 )
 
+    def _in_shadow(self, domain: str, part: MetLimit) -> bool:
+        """Say if the limit denies nobody now. A caller that was shut out by name stays so."""
+        if self._settings.shadow_mode or part.blocked or not len(self._shadows):
+            return self._settings.shadow_mode
+        return self._shadows.cover(domain, part.steps or ())
+
     def _tally(self, domain: str, part: MetLimit) -> Tally:
+        tally = self._own_tally(domain, part)
+        return tally if part.side is None else self._tallies.of_rollout(domain, *part.side, tally)
+
+    def _own_tally(self, domain: str, part: MetLimit) -> Tally:
         rule = part.rule(domain)
         if part.value is None:
             return self._tallies.of_rule(rule.domain, rule.id, rule.text, part.steps)
@@ -380,7 +419,7 @@ def _shape_name(domain: str, met: list[Parts], late: bool | None, unmet: tuple[U
     for parts in met:
         name.append(len(parts))
         for part in parts:
-            name += (id(part.limit), part.steps, part.cost, part.names_cost, part.refund)
+            name += (id(part.limit), part.steps, part.cost, part.names_cost, part.refund, part.side)
     return tuple(name)
 
 

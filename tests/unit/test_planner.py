@@ -11,11 +11,12 @@ from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.limit import Limit, Unit
 from headgate.limiter.overrides import Overrides
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.limiter.shadows import Shadows
 from headgate.plan import AnswerSettings, HandlerStats, Plan, Shape
 from headgate.planner import MOST_SHAPES, Planner
 from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed
-from headgate.rules.content import RuleContent
 from headgate.rules.directory import load_directory
+from headgate.rules.model import RuleContent
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.tallies import Tallies
@@ -86,6 +87,7 @@ def new_planner(tallies: Tallies | None = None, *, overdraft: bool = False) -> P
         LimitsOfRegion(overdraft=overdraft),
         Overrides(),
         Blocks(),
+        Shadows(lambda: 0),
         on_unknown_domain=lambda _: None,
     )
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headgate.plane.entry import RuleChange
+from headgate.plane.entry import RecordKind, RuleChange
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.rule_text import RuleProblem, checked
 
@@ -31,7 +31,7 @@ def _check_domain(
 ) -> tuple[list[RuleChange], list[RuleProblem]]:
     if all(put.path for put in puts):
         return checked(domain, puts, log.rule(domain, ()))
-    after = {rule.path: rule for part in log.parts([domain]) for rule in part.rules}
+    after = {rule.path: rule for part in log.parts([domain]) for rule in part.rules if rule.kind is RecordKind.RULE}
     after |= {change.path: change for change in changes if change.domain == domain}
     good, bad = checked(domain, [rule for rule in after.values() if rule.rule is not None], None)
     changed = {put.path for put in puts}

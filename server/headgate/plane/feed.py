@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,17 +18,30 @@ from typing import Any, Final
 from headgate import __version__
 from headgate.clock import Clock
 from headgate.plane.database import Sqlite
-from headgate.plane.entry import NOWHERE, FollowerRefusal, FollowerState, FromPlane, LogEntry, Position
+from headgate.plane.entry import (
+    NOWHERE,
+    FollowerRefusal,
+    FollowerState,
+    FromPlane,
+    LogEntry,
+    Position,
+    RecordKind,
+    RolloutCounts,
+)
 from headgate.plane.files import DomainFiles, rule_changes
 from headgate.plane.following import Following
 from headgate.plane.link import PlaneAddress, PlaneLink
 from headgate.plane.rule_log import RuleLog
 from headgate.rules.feed import ChangesOf, Feed, FeedKind, Outcome, Taker
+from headgate.rules.marks import Marks
 from headgate.rules.problems import OtherVersion, Problem, RulesError
-from headgate.rules.source import RulesSource, source_of
+from headgate.rules.source import RulesSource
 
 MOST_PENDING: Final = 1_000
 """Entries that are handed over as changes; behind by more, everything is."""
+
+Decided = Callable[[str, str, bool], tuple[int, int]]
+"""Decisions on requests that a rollout concerns, and denials among them: by domain, name, and if by staged rules."""
 
 
 class PlaneFeed(Feed):
@@ -57,6 +70,10 @@ class PlaneFeed(Feed):
         """Position of the rules that the store was handed last."""
         self._pending: list[LogEntry] | None = []
         """Entries that the store was not handed yet; None: it has to have everything."""
+        self._marks: Mapping[str, Marks] = {}
+        """Marks of the domains, as the store was handed them last."""
+        self.decided: Decided = lambda domain, rollout, staged: (0, 0)
+        """Counts the decisions on requests that a rollout concerns."""
         self._since_ms = 0
         self._refused: tuple[FollowerRefusal, ...] = ()
         self._dirty = asyncio.Event()
@@ -133,7 +150,15 @@ class PlaneFeed(Feed):
         self._dirty.set()
 
     def _states(self) -> list[FollowerState]:
-        return [replace(self._me, has=self._taken, since_ms=self._since_ms, refused=self._refused)]
+        rollouts = [
+            RolloutCounts(
+                name, rollout.name, *self.decided(name, rollout.name, True), *self.decided(name, rollout.name, False)
+            )
+            for name, marks in self._marks.items()
+            if (rollout := marks.rollout) is not None
+        ]
+        state = replace(self._me, has=self._taken, since_ms=self._since_ms, refused=self._refused)
+        return [replace(state, rollouts=tuple(rollouts))]
 
     # The store
 
@@ -151,29 +176,59 @@ class PlaneFeed(Feed):
                 taker.cannot_read(RulesError([Problem(f"plane://{self.link.plane}", 1, self._lost)], transient=True))
             elif self._lost and self._following.is_at_head:
                 self._lost = ""
-                await self._give(taker, self._taken, [])
+                await self._give(taker, self._taken, [], self._marks)
 
     async def _hand_over_now(self, taker: Taker) -> None:
-        position, pending = self._log.position, self._pending
-        self._pending = []
-        outcome = await self._give(taker, position, pending)
+        entries, self._pending = self._pending, []
+        position = entries[-1].position if entries else self._log.position
+        marks = self._marks
+        if entries is not None and (not entries or self._concern_marks(entries)):
+            found = await asyncio.to_thread(self._read_marks)
+            if found is None:
+                entries = None
+            elif found[0] != position:
+                # The copy is ahead by an entry that was not noted yet: it is handed over with these.
+                self._pending = None if self._pending is None else entries + self._pending
+                return
+            else:
+                marks = found[1]
+        outcome = await self._give(taker, position, entries, marks)
         self._taken = position
         self._judged(outcome)
         if position == self._log.position:
             self._following.in_force = not outcome.refused
 
-    async def _give(self, taker: Taker, position: Position, entries: Sequence[LogEntry] | None) -> Outcome:
-        """Hand over entries as changes, or everything where that can't be, or where there are none to go by."""
-        outcome = None if entries is None else await self._changed(taker, position, entries)
-        return outcome or await taker.take(await asyncio.to_thread(self._source))
+    def _concern_marks(self, entries: Sequence[LogEntry]) -> bool:
+        """Say if entries change marks, or rules that have some over them."""
+        changes = (change for entry in entries for change in entry.changes)
+        return any(change.kind is not RecordKind.RULE or change.domain in self._marks for change in changes)
 
-    async def _changed(self, taker: Taker, position: Position, entries: Sequence[LogEntry]) -> Outcome | None:
-        """Hand over entries as changes; None where the store has to have everything."""
-        if entries and entries[-1].position != position:
+    def _read_marks(self) -> tuple[Position, Mapping[str, Marks]] | None:
+        """Read the marks; None where this version can't, and their domain has to be refused."""
+        try:
+            return self._log.read_marks()
+        except (RulesError, ValueError, LookupError, TypeError):
             return None
+
+    async def _give(
+        self, taker: Taker, position: Position, entries: Sequence[LogEntry] | None, marks: Mapping[str, Marks]
+    ) -> Outcome:
+        """Hand over entries as changes, or everything where that can't be, or where there are none to go by."""
+        outcome = None if entries is None else await self._changed(taker, position, entries, marks)
+        self._marks = marks
+        if outcome is not None:
+            return outcome
+        source = await asyncio.to_thread(self._files.current)
+        self._marks = source.marks
+        return await taker.take(source)
+
+    async def _changed(
+        self, taker: Taker, position: Position, entries: Sequence[LogEntry], marks: Mapping[str, Marks]
+    ) -> Outcome | None:
+        """Hand over entries as changes; None where the store has to have everything."""
         before = entries[0].predecessor if entries else position.version
         try:
-            changes = tuple(rule_changes(entries, self._log.domains))
+            changes = tuple(rule_changes(entries, self._log.domains, marks))
             return await taker.change(ChangesOf(before, position.version, changes))
         except (OtherVersion, RulesError):
             return None
@@ -184,9 +239,6 @@ class PlaneFeed(Feed):
             FollowerRefusal(item.domain, "; ".join(problem.reason for problem in item.problems[:3]))
             for item in outcome.refused
         )
-
-    def _source(self) -> RulesSource:
-        return source_of(self._files.current())
 
 
 def myself(name: str, region: str, *, relay: bool) -> FollowerState:

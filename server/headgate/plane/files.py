@@ -1,15 +1,18 @@
 """A log's rules as a rule store takes them: changes one by one, or a file for each domain."""
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from headgate.limiter.rule_name import Steps
-from headgate.plane.entry import LogEntry, RuleChange
+from headgate.plane import content
+from headgate.plane.entry import LogEntry, RecordKind, RuleChange
+from headgate.plane.marks import marks_of
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.rule_text import domain_file, load, rule_content
-from headgate.rules.changes import Change, Delete, DomainSettings, Put
+from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put
+from headgate.rules.marks import NO_MARKS, Marks
+from headgate.rules.problems import Problem, RulesError
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.source import SourceFile
+from headgate.rules.source import RulesSource, SourceFile, source_of
 
 FOLDER: Final = "plane/"
 """Beginning of the names of files that are domains of a plane."""
@@ -20,34 +23,63 @@ class DomainFiles:
 
     def __init__(self, log: RuleLog) -> None:
         self._log = log
-        self._made: dict[str, tuple[object, SourceFile]] = {}
+        self._made: dict[str, tuple[object, SourceFile, Marks | Problem]] = {}
 
-    def current(self) -> list[SourceFile]:
-        """Return the files of the log as it is now. A thread may call it."""
+    def current(self) -> RulesSource:
+        """Return the files of the log as it is now, with the domains' marks. A thread may call it."""
         domains = dict(self._log.domains)
         stale = [name for name, state in domains.items() if name not in self._made or self._made[name][0] != state]
-        rules: dict[str, dict[Steps, bytes]] = {}
+        records: dict[str, list[RuleChange]] = {}
         for part in self._log.parts(stale):
-            for rule in part.rules:
-                rules.setdefault(rule.domain, {})[rule.path] = rule.rule or b""
+            for record in part.rules:
+                records.setdefault(record.domain, []).append(record)
         self._made = {name: made for name, made in self._made.items() if name in domains}
-        for name, texts in rules.items():
-            self._made[name] = (domains[name], _file(name, texts))
-        return [file for _, file in self._made.values()]
+        for name, own in records.items():
+            self._made[name] = (domains[name], *_file(name, own))
+        files = source_of(file for _, file, _ in self._made.values()).files
+        found = {name: marks for name, (_, _, marks) in self._made.items()}
+        return RulesSource(
+            files,
+            {name: marks for name, marks in found.items() if isinstance(marks, Marks) and marks != NO_MARKS},
+            {name: problem for name, problem in found.items() if isinstance(problem, Problem)},
+        )
 
 
-def _file(domain: str, rules: dict[Steps, bytes]) -> SourceFile:
-    text = domain_file(domain, {path: load(rule) for path, rule in rules.items()}).text
-    return SourceFile(FOLDER + domain, text, FOLDER + domain)
+def _file(domain: str, records: list[RuleChange]) -> tuple[SourceFile, Marks | Problem]:
+    """Write a domain as a file, and read its marks; or the problem with them, if this version can't."""
+    rules = [record for record in records if record.kind is RecordKind.RULE]
+    marks = [record for record in records if record.kind is not RecordKind.RULE]
+    text = domain_file(domain, {rule.path: load(rule.rule or b"") for rule in rules}).text
+    name = FOLDER + domain
+    file = SourceFile(name, text, name)
+    try:
+        return file, marks_of(marks, _slots(rules))
+    except (RulesError, ValueError, LookupError, TypeError) as error:
+        return file, Problem(name, 1, f"its rollout or its shadows can't be read here: {error}")
 
 
-def rule_changes(entries: Iterable[LogEntry], domains: Container[str]) -> Iterator[Change]:
-    """Yield what entries come to, each rule once; `domains` are those that there are after them. Raises RulesError."""
-    last = {(change.domain, change.path): change for entry in entries for change in entry.changes}
-    yield from (Delete(name) for name in {domain for domain, _ in last} if name not in domains)
+def _slots(rules: Iterable[RuleChange]) -> dict[content.Slot, dict[str, int]]:
+    """Places of all patterns in force, by slot."""
+    slots: dict[content.Slot, dict[str, int]] = {}
+    for rule in rules:
+        slot = content.slot_of(rule.path)
+        if slot is not None:
+            slots.setdefault(slot, {})[rule.path[-1][1]] = content.place_of(rule.rule or b"{}")
+    return slots
+
+
+def rule_changes(entries: Iterable[LogEntry], domains: Container[str], marks: Mapping[str, Marks]) -> Iterator[Change]:
+    """Yield what entries come to, each rule once; `domains` are those that there are after them, `marks` their marks.
+    Raises RulesError."""
+    last = {(change.domain, change.kind, change.path): change for entry in entries for change in entry.changes}
+    changed = dict.fromkeys(domain for domain, _, _ in last)
+    yield from (Delete(name) for name in changed if name not in domains)
     for change in last.values():
-        if change.domain in domains:
+        if change.domain in domains and change.kind is RecordKind.RULE:
             yield from _change(change)
+    # Last: staged rules lie over the rules in force.
+    marked = {domain for domain, kind, _ in last if kind is not RecordKind.RULE} | marks.keys()
+    yield from (DomainMarks(name, marks.get(name, NO_MARKS)) for name in changed if name in marked and name in domains)
 
 
 def _change(change: RuleChange) -> Iterator[Change]:

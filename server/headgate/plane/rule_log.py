@@ -15,6 +15,8 @@ from headgate.plane import content
 from headgate.plane.codec import decode_change, decode_entry, encode_change, encode_entry
 from headgate.plane.database import Database, SqlConnection
 from headgate.plane.entry import MOST_CHANGES, NOWHERE, LogEntry, Position, RecordKind, RuleChange, RulesPart
+from headgate.plane.marks import marks_of, staged_slots
+from headgate.rules.marks import Marks
 from headgate.v1 import rules_pb2 as pb
 
 KEPT_ENTRIES: Final = 100_000
@@ -355,13 +357,23 @@ class RuleLog:
 
     def marks(self) -> list[RuleChange]:
         """Return all records that are no rules in force: rollouts with their rules, and shadows."""
-        query = "SELECT domain, kind, path, rule FROM rules WHERE kind > 0 ORDER BY domain, kind, path"
         with self._database.reading() as connection:
-            return [_change_of(*row) for row in connection.execute(query)]
+            return _marks(connection)
+
+    def read_marks(self) -> tuple[Position, dict[str, Marks]]:
+        """Read the marks of all domains at one moment, and which that was. Raises RulesError."""
+        with self._database.reading() as connection:
+            by_domain: dict[str, list[RuleChange]] = {}
+            for record in _marks(connection):
+                by_domain.setdefault(record.domain, []).append(record)
+            slots = {
+                name: {slot: _places(connection, name, slot) for slot in staged_slots(records)}
+                for name, records in by_domain.items()
+            }
+            return _place(connection), {name: marks_of(records, slots[name]) for name, records in by_domain.items()}
 
     def parts(self, domains: Sequence[str] | None = None) -> Iterator[RulesPart]:
-        """All records of one moment, or the rules in force of some domains, in parts; there is always a last one. Any
-        thread."""
+        """All records of one moment, or those of some domains, in parts; there is always a last one. Any thread."""
         with self._database.reading() as connection:
             position = _place(connection)
             number, rules, size = 0, list[RuleChange](), 0
@@ -387,6 +399,18 @@ def _record(connection: SqlConnection, domain: str, kind: RecordKind, path: str)
 
 def _change_of(domain: str, kind: int, path: str, rule: bytes) -> RuleChange:
     return RuleChange(domain, content.path_of(path), bytes(rule), RecordKind(kind))
+
+
+def _marks(connection: SqlConnection) -> list[RuleChange]:
+    query = "SELECT domain, kind, path, rule FROM rules WHERE kind > 0 ORDER BY domain, kind, path"
+    return [_change_of(*row) for row in connection.execute(query)]
+
+
+def _places(connection: SqlConnection, domain: str, slot: content.Slot) -> dict[str, int]:
+    """Places of the patterns of a slot that are in force."""
+    text = content.path_text((*slot[0], (slot[1], "")))
+    rows = connection.execute("SELECT path, rule FROM rules WHERE domain = ? AND slot = ?", (domain, text))
+    return {content.path_of(path)[-1][1]: content.place_of(bytes(rule)) for path, rule in rows}
 
 
 def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[RuleChange]) -> tuple[int, int]:
@@ -436,7 +460,7 @@ def _read(connection: SqlConnection, domains: Sequence[str] | None) -> Iterator[
     rows = (
         connection.execute(query)
         if domains is None
-        else (row for name in domains for row in connection.execute(f"{query} WHERE domain = ? AND kind = 0", (name,)))
+        else (row for name in domains for row in connection.execute(f"{query} WHERE domain = ?", (name,)))
     )
     yield from (_change_of(*row) for row in rows)
 

@@ -19,7 +19,7 @@ from headgate.plane.content import LEADS_ON, PLACE
 from headgate.plane.entry import RuleChange
 from headgate.rules import content
 from headgate.rules.compiling import compile_source
-from headgate.rules.content import RuleContent
+from headgate.rules.model import RuleContent
 from headgate.rules.one_rule import read_rule
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError

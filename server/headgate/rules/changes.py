@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.rule_name import Steps, steps_text
-from headgate.rules.content import RuleContent, added, canonical, fields_of, rule_head, rule_number, settings_number
+from headgate.rules.content import added, canonical, fields_of, rule_head, rule_number, settings_number
+from headgate.rules.marked import MarkedDomain
+from headgate.rules.marks import NO_MARKS, Marks, Rollout
+from headgate.rules.model import RuleContent
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import MOST_TRAIL, Domain, RuleSet, Trail
 from headgate.rules.sharding import SHARED_BUT_SHARDED, split_counters
 from headgate.rules.tree import Level, RuleNode
-from headgate.rules.tree_edit import node_at, rule_at, with_rule
+from headgate.rules.tree_edit import node_at, reordered, rule_at, with_rule
 from headgate.rules.wildcards import is_pattern
 
 LEAVES_KEPT: Final = 4_096
@@ -48,7 +51,15 @@ class DomainSettings:
     request_limits: RequestLimits | None = None
 
 
-Change = Put | Delete | DomainSettings
+@dataclass(frozen=True, slots=True)
+class DomainMarks:
+    """A domain has these marks from now on, and no others."""
+
+    domain: str
+    marks: Marks
+
+
+Change = Put | Delete | DomainSettings | DomainMarks
 
 
 def changed(rules: RuleSet, changes: Iterable[Change]) -> RuleSet:
@@ -62,6 +73,10 @@ def changed(rules: RuleSet, changes: Iterable[Change]) -> RuleSet:
 
 
 def _changed_domain(name: str, domain: Domain | None, change: Change) -> Domain | None:
+    if isinstance(domain, MarkedDomain):
+        return _changed_marked(domain, change)
+    if isinstance(change, DomainMarks):
+        return marked(domain or Domain(name, {}, total=0, count=0), change.marks)
     if isinstance(change, Delete):
         if domain is None or not change.path:
             return None
@@ -70,6 +85,40 @@ def _changed_domain(name: str, domain: Domain | None, change: Change) -> Domain 
     if isinstance(change, DomainSettings):
         return _with_settings(domain, change)
     return _with_rule(domain, change.path, change.rule)
+
+
+def _changed_marked(domain: MarkedDomain, change: Change) -> Domain | None:
+    """Change the base, and with it the staged rules: those that the rollout changes are not changed beside it."""
+    if isinstance(change, DomainMarks):
+        return domain if change.marks == domain.marks else marked(domain.base, change.marks)
+    base = _changed_domain(domain.name, domain.base, change)
+    if base is None or base is domain.base:
+        return None if base is None else domain
+    staged = None if domain.staged is None else _changed_domain(domain.name, domain.staged, change)
+    return MarkedDomain(base, domain.marks, staged)
+
+
+def marked(base: Domain, marks: Marks) -> Domain:
+    """Lay marks over a domain that has none. Raises `RulesError` for staged rules that make no sense there."""
+    if marks == NO_MARKS:
+        return base
+    rollout = marks.rollout
+    return MarkedDomain(base, marks, None if rollout is None else _staged(base, rollout))
+
+
+def unmarked(domain: Domain) -> Domain:
+    """Return the domain without its marks."""
+    return domain.base if isinstance(domain, MarkedDomain) else domain
+
+
+def _staged(base: Domain, rollout: Rollout) -> Domain:
+    domain = base
+    for path, rule in rollout.changes:
+        domain = _with_rule(domain, path, rule)
+    for order in rollout.orders:
+        level = reordered(domain.level, order.above, order.key, order.patterns)
+        domain = _with_level(domain, level, domain.total, domain.count, ())
+    return domain
 
 
 def _with_rule(domain: Domain, path: Steps, rule: RuleContent | None) -> Domain:

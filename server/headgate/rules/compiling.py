@@ -12,7 +12,6 @@ from typing import Any
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps
 from headgate.rules.content import (
-    RuleContent,
     added,
     canonical,
     fields_of,
@@ -23,6 +22,7 @@ from headgate.rules.content import (
 )
 from headgate.rules.defaults import defaults_of
 from headgate.rules.laying import lay, report
+from headgate.rules.model import RuleContent
 from headgate.rules.overlay import OverlayEntry, OverlayReport
 from headgate.rules.overlay_reader import read_overlay
 from headgate.rules.pace import Pace

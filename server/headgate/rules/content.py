@@ -8,7 +8,6 @@ has one version whichever way it came about. Why sums: docs/decisions/0011-versi
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256, shake_128
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from headgate.limiter.rule_name import Steps
 from headgate.rules.defaults import PROGRAM
 from headgate.rules.keys import encode_key, encode_part
 from headgate.rules.limits import CLASS_ON_ERROR, MODES
+from headgate.rules.model import RuleContent
 from headgate.rules.request_limits import RequestLimits
 
 SUM_BYTES: Final = 256
@@ -31,15 +31,6 @@ SUM_BYTES: Final = 256
 others with an equal sum of 256 bits within hours. At 2,048 bits nobody does."""
 
 _MODULUS: Final = 1 << 8 * SUM_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class RuleContent:
-    """Content of one path of a domain: a limit, or none, which exempts; wildcards may share one counter."""
-
-    limit: Limit | None = None
-    shared: bool = False
-    """A wildcard's values share one counter (`share_threshold`)."""
 
 
 def fields_of(rule: RuleContent) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Defaults:
         return found
 
 
-PROGRAM = Defaults()
+PROGRAM: Defaults = Defaults()
 """The defaults without any setting."""
 
 

@@ -65,10 +65,13 @@ class GlobalKeys:
                 return False
             if parts[1] == _OVERRIDE:
                 return self._is_of_requests(domain, parts, window_ms)
-            limit = self._finder.find(domain, parts)
+            limits = [self._finder.find(level, parts) for level in domain.levels()]
         except (ValueError, IndexError):
             return False
-        return limit is not None and limit.window_ms == window_ms and self._limits.bind(limit).publish_at > 0
+        return any(
+            limit is not None and limit.window_ms == window_ms and self._limits.bind(limit).publish_at > 0
+            for limit in limits
+        )
 
     def _is_of_requests(self, domain: Domain, parts: list[bytes], window_ms: int) -> bool:
         """Say if it is a key of limits that come with requests, where those are taken."""
@@ -97,9 +100,9 @@ class _RuleFinder:
         self._wildcards: dict[int, dict[bytes, RuleNode]] = {}
         """Nodes of slots' long values by their digests, and of their wildcards by their heads; slots by identity."""
 
-    def find(self, domain: Domain, parts: list[bytes]) -> Limit | None:
+    def find(self, first: Level, parts: list[bytes]) -> Limit | None:
         """Return the limit whose keys look like this. Raises IndexError where the key ends too early."""
-        level: Level | None = domain.level
+        level: Level | None = first
         node: RuleNode | None = None
         at = 1
         while parts[at] != _TAIL:

@@ -1,4 +1,4 @@
-"""Values that rules give to the rest of the program: the match of a descriptor, and the version of a rule set."""
+"""Values that rules give to the rest of the program: the match of a descriptor, the version of a rule set, one rule."""
 
 from dataclasses import dataclass
 
@@ -45,3 +45,12 @@ class Version:
 
     def __str__(self) -> str:
         return f"{self.counter}-{self.digest[:12]}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleContent:
+    """Content of one path of a domain: a limit, or none, which exempts; wildcards may share one counter."""
+
+    limit: Limit | None = None
+    shared: bool = False
+    """A wildcard's values share one counter (`share_threshold`)."""

@@ -7,9 +7,10 @@ from typing import Any, Final
 
 from headgate.clock import SystemClock
 from headgate.limiter.rule_name import Steps, steps_text
-from headgate.rules.content import RuleContent, canonical
+from headgate.rules.content import canonical
 from headgate.rules.fields import shown
 from headgate.rules.grammar import DESCRIPTOR
+from headgate.rules.model import RuleContent
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.reader import MAX_LEVELS, read_file

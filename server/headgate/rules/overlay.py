@@ -13,7 +13,7 @@ from headgate.rules.wildcards import STAR, matches
 from headgate.rules.yaml_events import Event
 
 STEP = " > "
-"""Mark between two steps of a path, as `GET /rules` and `headgate rules explain` write it."""
+"""DomainMarks between two steps of a path, as `GET /rules` and `headgate rules explain` write it."""
 
 
 class Glob:

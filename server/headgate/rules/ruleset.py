@@ -12,9 +12,10 @@ from typing import Final
 
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps, rule_id, steps_text
-from headgate.rules.content import RuleContent, added, domain_number, version_of
+from headgate.rules.content import added, domain_number, version_of
 from headgate.rules.keys import encode_part
-from headgate.rules.model import Match, Version
+from headgate.rules.marks import NO_MARKS, Marks, Side
+from headgate.rules.model import Match, RuleContent, Version
 from headgate.rules.overlay import OverlayReport
 from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
@@ -48,6 +49,7 @@ class Domain:
         "files",
         "head",
         "level",
+        "marks",
         "name",
         "paths",
         "request_limits",
@@ -92,6 +94,8 @@ class Domain:
         self.trail = trail
         """Places of its latest changes, the last one first."""
         self.under = under or Under()
+        self.marks: Marks = NO_MARKS
+        """Marks that lie over the rules (marked.py)."""
 
     def shard_key(self, entries: Sequence[tuple[str, str]]) -> bytes | None:
         """Return the value that chooses the shard, where the domain has `shard_by` and the descriptor such an entry."""
@@ -140,6 +144,14 @@ class Domain:
                 return False
             level = node.children
         return node is not None and node.limit is None and node.children is None
+
+    def side(self, entries: Sequence[tuple[str, str]]) -> Side | None:
+        """Tell which rules decide a request that a rollout concerns; None: none does."""
+        return None
+
+    def levels(self) -> tuple[Level, ...]:
+        """First levels of all rules that may decide."""
+        return (self.level,)
 
     @property
     def file(self) -> str:
@@ -192,7 +204,7 @@ class RuleInfo:
 class RuleSet:
     """All rules of one version: requests are matched against them."""
 
-    __slots__ = ("_domains", "_total", "count", "layers", "overlay", "version")
+    __slots__ = ("_domains", "_marked", "_total", "count", "layers", "overlay", "version")
 
     def __init__(
         self,
@@ -202,6 +214,7 @@ class RuleSet:
         version: Version,
         overlay: OverlayReport | None = None,
         layers: tuple[SourceFile, ...] = (),
+        marked: frozenset[str] = frozenset(),
     ) -> None:
         """Use `rule_set`, or `with_domains` of another one."""
         self._domains = domains
@@ -213,6 +226,8 @@ class RuleSet:
         """Outcome of the overlay with these rules."""
         self.layers = layers
         """Files that lie over and under the rules."""
+        self._marked = marked
+        """Domains that have marks: few, so that nobody has to look at all."""
 
     @property
     def domains(self) -> Mapping[str, Domain]:
@@ -237,7 +252,11 @@ class RuleSet:
         rules = self._domains.get(domain)
         if rules is None or path is None:
             return rules is not None
-        return node_at(rules.level, path) is not None
+        return any(node_at(level, path) is not None for level in rules.levels())
+
+    def marks(self) -> dict[str, Marks]:
+        """Marks of the domains that have any, by name."""
+        return {name: self._domains[name].marks for name in self._marked}
 
     def with_domains(self, changed: Mapping[str, Domain | None]) -> "RuleSet":
         """Make the set in which these domains are as said, and those that are None gone; the others are shared.
@@ -255,16 +274,19 @@ class RuleSet:
         digest = version_of(total)
         same = digest == self.version.digest
         version = self.version if same else Version(self.version.counter + 1, digest)
-        return RuleSet(domains, total, count, version, self.overlay, self.layers)
+        marked = self._marked.difference(changed).union(
+            [name for name, domain in changed.items() if domain is not None and domain.marks is not NO_MARKS]
+        )
+        return RuleSet(domains, total, count, version, self.overlay, self.layers, marked)
 
     def under(self, overlay: OverlayReport, layers: tuple[SourceFile, ...]) -> "RuleSet":
         """Say of the same rules what lies over and under them."""
-        return RuleSet(self._domains, self._total, self.count, self.version, overlay, layers)
+        return RuleSet(self._domains, self._total, self.count, self.version, overlay, layers, self._marked)
 
     def numbered(self, counter: int) -> "RuleSet":
         """Give the same rules another number."""
         version = Version(counter, self.version.digest)
-        return RuleSet(self._domains, self._total, self.count, version, self.overlay, self.layers)
+        return RuleSet(self._domains, self._total, self.count, version, self.overlay, self.layers, self._marked)
 
     def files(self) -> list[SourceFile]:
         """The files of all domains, in the order of their names, and the layers."""

@@ -13,13 +13,14 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed
+from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put, changed
 from headgate.rules.content import fields_of
 from headgate.rules.one_rule import read_rule
 from headgate.rules.private_files import open_private, read_ours
 from headgate.rules.problems import RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, rule_set
+from headgate.rules.saved_marks import marks_json, marks_of
 
 _DIGEST_BYTES = 8
 """Enough to tell a line that was cut off; who changes one on purpose is kept out by the file's mode."""
@@ -64,17 +65,21 @@ def _changed(domain: Domain, before: str, after: str, changes: list[Any]) -> Dom
 
 
 def change_json(change: Change) -> list[Any]:
-    """A change as plain values, without its domain: [path, fields], [path], or [{settings}]."""
+    """A change as plain values, without its domain: [path, fields], [path], [{settings}], or [{"marks": …}]."""
     if isinstance(change, Put):
         return [change.path, fields_of(change.rule)]
     if isinstance(change, Delete):
         return [change.path]
+    if isinstance(change, DomainMarks):
+        return [{"marks": marks_json(change.marks)}]
     return [{"shard_by": change.shard_by, "request_limits": change.request_limits}]
 
 
 def change_of(domain: str, item: list[Any]) -> Change:
     """The change that plain values say. Raises `RulesError` for a rule that no file may have."""
     first = item[0]
+    if isinstance(first, dict) and "marks" in first:
+        return DomainMarks(domain, marks_of(domain, first["marks"]))
     if isinstance(first, dict):
         said = first["request_limits"]
         return DomainSettings(domain, first["shard_by"], None if said is None else RequestLimits(said))

@@ -20,9 +20,11 @@ from itertools import islice
 from typing import Any
 
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
+from headgate.rules.changes import marked, unmarked
 from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, Under
+from headgate.rules.saved_marks import marks_json, marks_of
 from headgate.rules.source import SourceFile
 from headgate.rules.text_map import text_map
 from headgate.rules.tree import NO_ORIGINS, NOWHERE, KeySlot, Level, RuleNode, Wildcard
@@ -60,11 +62,12 @@ def encode_domain(domain: Domain, pause: Callable[[], None]) -> list[bytes]:
         "domain": domain.name,
         "shard_by": domain.shard_by,
         "request_limits": domain.request_limits,
-        "total": f"{domain.total:x}",
+        "total": f"{unmarked(domain).total:x}",
         "count": domain.count,
         "layers": domain.under.layers,
         "clashes": [[item.file, item.line, item.reason] for item in domain.under.clashes],
         "met": sorted(domain.under.met),
+        "marks": marks_json(domain.marks),
         "limits": [[getattr(limit, name) for name in _LIMIT_FIELDS] for limit in encoder.limits],
     }
     return [_dump(head), *lines]
@@ -132,7 +135,7 @@ class _Encoder:
 
 
 def decode_domain(lines: Iterator[bytes], pause: Callable[[], None]) -> Domain:
-    """Read a domain. Raises one of the errors of reading JSON that is not what it should be."""
+    """Read a domain. Raises RulesError, or one of the errors of reading JSON that is not what it should be."""
     head = json.loads(next(lines))
     decoder = _Decoder([_limit(values) for values in head["limits"]])
     for line in lines:
@@ -141,8 +144,9 @@ def decode_domain(lines: Iterator[bytes], pause: Callable[[], None]) -> Domain:
     if decoder.root is None:
         raise ValueError("the domain's level is missing")
     said = head["request_limits"]
-    return Domain(
-        str(head["domain"]),
+    name = str(head["domain"])
+    domain = Domain(
+        name,
         decoder.root,
         total=int(head["total"], 16),
         count=int(head["count"]),
@@ -151,6 +155,7 @@ def decode_domain(lines: Iterator[bytes], pause: Callable[[], None]) -> Domain:
         files=tuple(decoder.files),
         under=_under(head),
     )
+    return marked(domain, marks_of(name, head["marks"]))
 
 
 def _under(head: dict[str, Any]) -> Under:

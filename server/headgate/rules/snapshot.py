@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from headgate.rules.changes import Change
 from headgate.rules.overlay import OverlayReport
 from headgate.rules.private_files import read_private, remove_stale, sync_directory, write_private
-from headgate.rules.problems import NoSnapshot, Problem, SnapshotError
+from headgate.rules.problems import NoSnapshot, Problem, RulesError, SnapshotError
 from headgate.rules.ruleset import Domain, RuleSet, rule_set
 from headgate.rules.saved_changes import append_changes, with_saved_changes
 from headgate.rules.saved_domain import decode_domain, encode_domain
@@ -35,7 +35,7 @@ MOST_CHANGES_BYTES = 16 * 1024 * 1024
 LEAST_CHANGES_BYTES = 1024 * 1024
 """Size of changes that is not worth it, however small the domain."""
 
-_BROKEN = (ValueError, TypeError, KeyError, IndexError, StopIteration, RecursionError, AttributeError)
+_BROKEN = (ValueError, TypeError, KeyError, IndexError, StopIteration, RecursionError, AttributeError, RulesError)
 """Errors of reading what is whole and yet makes no sense."""
 
 T = TypeVar("T")

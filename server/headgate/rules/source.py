@@ -9,9 +9,10 @@ told by their names, which no rules file can have, so that whatever keeps the te
 
 import hashlib
 import zlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
+from headgate.rules.marks import Marks
 from headgate.rules.problems import Problem
 
 _DIGEST_SALT = b"headgate rules 2"
@@ -85,6 +86,10 @@ class RulesSource:
     """All text of a rule set at one moment."""
 
     files: tuple[SourceFile, ...]
+    marks: Mapping[str, Marks] = field(default_factory=dict)
+    """Marks that lie over the rules, by domain."""
+    problems: Mapping[str, Problem] = field(default_factory=dict)
+    """Problems that are in no text, by domain."""
 
     @property
     def rules(self) -> tuple[SourceFile, ...]:
@@ -103,9 +108,9 @@ class RulesSource:
 
     def under(self, layers: Sequence[SourceFile]) -> "RulesSource":
         """Add layers to a set of rules that has none."""
-        return RulesSource((*self.files, *layers)) if layers else self
+        return replace(self, files=(*self.files, *layers)) if layers else self
 
 
-def source_of(files: Iterable[SourceFile]) -> RulesSource:
+def source_of(files: Iterable[SourceFile], marks: Mapping[str, Marks] | None = None) -> RulesSource:
     """Put files into the order of their names, whoever lists them."""
-    return RulesSource(tuple(sorted(files, key=lambda file: (file.name, file.digest))))
+    return RulesSource(tuple(sorted(files, key=lambda file: (file.name, file.digest))), marks or {})

@@ -7,7 +7,7 @@ problem named, and keeps the rules that it had (acceptance.py); the others go in
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from headgate.rules.compiling import NOTHING, Compiled, compile_changed
 from headgate.rules.defaults import PROGRAM, Defaults
 from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.feed import ChangesOf, Feed, Outcome, RefusedDomain, Taker
+from headgate.rules.marks import Marks
 from headgate.rules.model import Version
 from headgate.rules.overlay_state import Files, OverlayState, OverlayTaker, Tried, check_overlay, choose
 from headgate.rules.pace import Pace
@@ -61,6 +62,12 @@ def _fields_of(problems: Sequence[Problem]) -> list[dict[str, Any]]:
 def _all_problems(refused: Iterable[RefusedDomain]) -> tuple[Problem, ...]:
     # A file that counts for several domains has its problems named once.
     return tuple(sorted({problem for item in refused for problem in item.problems}))
+
+
+def _beside_overlay(marks: Mapping[str, Marks]) -> dict[str, Marks]:
+    """Leave rollouts out: an overlay is laid over whole domains, and not over rules that are staged. Until a rollout is
+    through, the rules in force decide here."""
+    return {name: replace(item, rollout=None) for name, item in marks.items() if item.shadows}
 
 
 class RuleStore:
@@ -224,14 +231,14 @@ class RuleStore:
             if self._status is None and not self._restored:
                 raise RulesError(compiled.problems())
             return _Verdict(in_force, compiled, self.overlay.in_force or (), refused)
-        return replace(self._laid(part, in_force, compiled, pace), refused=refused)
+        return replace(self._laid(part, in_force, compiled, pace, keep=refused), refused=refused)
 
     def _laid(
-        self, source: RulesSource, in_force: RuleSet, before: Compiled, pace: Pace, *, again: bool = False
+        self, source: RulesSource, in_force: RuleSet, before: Compiled, pace: Pace, *, keep: Collection[str] = ()
     ) -> _Verdict:
         """Make a set without problems, under the newest overlay that makes sense with it, and save it.
 
-        `again`: it is of the files in force, and what is in no file stays.
+        `keep` names domains that stay though they are in no file.
         """
         self._compiled = before
         tried = [self._under(self.overlay.candidates[0], source, in_force, pace)]
@@ -241,7 +248,9 @@ class RuleStore:
             tried += [self._under(overlay, source, in_force, pace) for overlay in self.overlay.candidates[1:]]
         chosen = choose(tried)
         problems = () if chosen is tried[0] else tried[0].compiled.overlay.clashes
-        rules = accepted(chosen.compiled, in_force, (*chosen.overlay, *self._defaults), keep_unwritten=again)
+        layers = (*chosen.overlay, *self._defaults)
+        marks = _beside_overlay(source.marks) if chosen.overlay else source.marks
+        rules = accepted(chosen.compiled, in_force, layers, marks, keep)
         if rules is not in_force:
             self._bring(rules, pace)
         return _Verdict(rules, before, chosen.overlay, overlay_problems=problems)
@@ -256,8 +265,9 @@ class RuleStore:
 
     def _lay_again(self, pace: Pace) -> _Verdict:
         """Lay the overlay over the rules in force, whatever the feed has by now."""
-        source = RulesSource(tuple(file for file in self.current.files() if not file.is_layer))
-        return self._laid(source, self.current, self._compiled, pace, again=True)
+        files = tuple(file for file in self.current.files() if not file.is_layer)
+        source = RulesSource(files, self.current.marks())
+        return self._laid(source, self.current, self._compiled, pace, keep=self.current.domains)
 
     def _bring(self, rules: RuleSet, pace: Pace) -> None:
         """Save rules that come into force, and tell who keeps their text."""

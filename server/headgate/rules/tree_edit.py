@@ -4,8 +4,11 @@ A rule stands at its path. The nodes above it are there as long as it is, or as 
 that is put and deleted again leaves the tree as it was. A wildcard that is new goes behind those that are there.
 """
 
+from collections.abc import Sequence
+
 from headgate.limiter.rule_name import Steps
-from headgate.rules.content import RuleContent, added, order_number
+from headgate.rules.content import added, order_number
+from headgate.rules.model import RuleContent
 from headgate.rules.text_map import TextMap, text_map
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
 from headgate.rules.wildcards import WildcardIndex, is_pattern
@@ -38,6 +41,26 @@ def with_rule(level: Level, path: Steps, rule: RuleContent | None, leaf: RuleNod
     """
     edit = _Edit(rule, leaf)
     return edit.level(level, (), path), edit.orders
+
+
+def reordered(level: Level, above: Steps, key: str, patterns: Sequence[str]) -> Level:
+    """Make the tree in which the wildcards of a key stand in this order; others of the key stand behind them."""
+    if above:
+        (first, value), *_ = above
+        slot = level.get(first)
+        own = None if slot is None else _own_node(slot, value)
+        if slot is None or own is None or own[0].children is None:
+            return level
+        children = reordered(own[0].children, above[1:], key, patterns)
+        changed = _with_node(slot, value, _with_children(own[0], children), shared=own[1])
+        return level if changed is None else level | {first: changed}
+    if key not in level:
+        return level
+    slot = level[key]
+    places = {pattern: place for place, pattern in enumerate(patterns)}
+    ordered = sorted(slot.ordered, key=lambda wildcard: places.get(wildcard.pattern, len(places)))
+    index = WildcardIndex(ordered) if ordered else None
+    return level | {key: KeySlot(key, slot.values, index, slot.any_node, slot.any_place)}
 
 
 class _Edit:

@@ -7,7 +7,7 @@ requests become labels only for rules that ask for it, and their number is bound
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -25,6 +25,9 @@ MAX_LABEL_CHARS: Final = 200
 
 LOOKED_AT: Final = 16
 """Tallies that are looked at, when one wants room, for whether their rules have gone: some 20 µs."""
+
+MAX_PARTS: Final = 10_000
+"""Parts of tallies for one rollout: two for each rule that it concerns."""
 
 MAX_PATHS: Final = 8
 """Rules of one name whose paths are remembered; a name that more have stays as long as its domain."""
@@ -67,7 +70,10 @@ def _counts() -> defaultdict[str, int]:
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Results of the decisions on one rule. Each is counted by the path that made the request's decision."""
+    """Results of the decisions on one rule. Each is counted by the path that made the request's decision.
+
+    Requests that a rollout concerns are counted in parts of their own, and these are among the rule's.
+    """
 
     name: TallyName
     text: str
@@ -88,6 +94,17 @@ class Tally:
     """Cost of requests beyond 1 each; the counts above and this together are the cost."""
     refunded: int = 0
     """Cost that requests asked to refund. Their counts are among those within the limit, at no cost."""
+    parts: list["Tally"] = field(default_factory=list)
+    """Counts of the rollouts that concern the rule."""
+
+    def whole(self) -> "Tally":
+        """Sum it up with its parts."""
+        if not self.parts:
+            return self
+        whole = Tally(self.name, self.text)
+        for tally in (self, *self.parts):
+            whole.add(tally)
+        return whole
 
     def results(self) -> Iterator[tuple[str, str, int]]:
         """Result, path and count of what there was."""
@@ -104,7 +121,7 @@ class Tally:
     def add(self, other: "Tally") -> None:
         """Take in all that another one has counted."""
         for mine, theirs in ((self.within, other.within), (self.over, other.over), (self.shadow, other.shadow)):
-            for path, count in theirs.items():
+            for path, count in tuple(theirs.items()):
                 mine[path] += count
         self.near += other.near
         self.within_extra += other.within_extra
@@ -129,6 +146,8 @@ class Tallies:
         self._rules = _Table(max_rules, TallyName(OVERFLOW, OVERFLOW))
         self._values = _Table(max_values, TallyName(OVERFLOW, OVERFLOW, OVERFLOW))
         self._unknown: dict[str, Tally] = {}
+        self._rollouts: dict[tuple[str, str], dict[tuple[bool, TallyName], Tally]] = {}
+        """Parts of tallies by domain and name of a rollout, and then by side and rule."""
         self.dropped = 0
         """Tallies that made room for others: plans that have one are made again."""
 
@@ -154,6 +173,38 @@ class Tallies:
             _note_path(tally, domain, path)
         return tally
 
+    def of_rollout(self, domain: str, rollout: str, staged: bool, tally: Tally) -> Tally:
+        """The part of a tally for the requests that a rollout concerns, of one side; the tally itself where there are
+        too many parts."""
+        parts = self._rollouts.setdefault((domain, rollout), {})
+        name = (staged, tally.name)
+        part = parts.get(name)
+        if part is None and len(parts) < MAX_PARTS:
+            part = parts[name] = Tally(tally.name, tally.text, paths=None)
+            tally.parts.append(part)
+        return tally if part is None else part
+
+    def decided(self, domain: str, rollout: str, staged: bool) -> tuple[int, int]:
+        """Decisions on requests that a rollout concerns, of one side, and those of them that denied."""
+        parts = [part for (of, _), part in self._rollouts.get((domain, rollout), {}).items() if of is staged]
+        denied = sum(sum(part.over.values()) for part in parts)
+        return denied + sum(sum(counts.values()) for part in parts for counts in (part.within, part.shadow)), denied
+
+    def rollouts_are(self, rollouts: Collection[tuple[str, str]]) -> None:
+        """Note the rollouts that there are, by domain and name; the parts of others are added to the tallies."""
+        for name in [name for name in self._rollouts if name not in rollouts]:
+            gone = self._rollouts.pop(name)
+            self.dropped += len(gone)
+            for part in gone.values():
+                part.dropped = True
+                self._fold(part)
+
+    def _fold(self, part: Tally) -> None:
+        for tally in (*self._rules.tallies.values(), *self._values.tallies.values()):
+            if part in tally.parts:
+                tally.parts.remove(part)
+                tally.add(part)
+
     def of_unknown_domain(self, domain: str) -> tuple[Tally, bool]:
         """The tally of requests for a domain that no file names, and whether it is seen for the first time."""
         name = _cut(domain)
@@ -167,7 +218,7 @@ class Tallies:
 
     def all(self) -> list[Tally]:
         """Tallies of rules, and of values where rules ask for them: together every descriptor once."""
-        return [*self._rules.tallies.values(), *self._values.tallies.values()]
+        return [tally.whole() for tally in (*self._rules.tallies.values(), *self._values.tallies.values())]
 
     def unknown_domains(self) -> list[Tally]:
         """Tallies of requests for domains that no file names."""

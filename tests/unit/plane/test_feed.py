@@ -11,7 +11,7 @@ import structlog
 from headgate.clock import SystemClock
 from headgate.endpoint.admins import Admins, AdminTokens
 from headgate.plane.database import Sqlite
-from headgate.plane.entry import RuleChange
+from headgate.plane.entry import GONE, RecordKind, RolloutCounts, RuleChange
 from headgate.plane.feed import PlaneFeed, myself
 from headgate.plane.files import rule_changes
 from headgate.plane.link import PlaneAddress
@@ -140,6 +140,91 @@ async def test_wildcards_out_of_order_come_as_files(tmp_path: Path) -> None:
         assert store.ways[-1] == "files"
 
 
+# Marks
+
+
+def staged(user: str, limit: int, place: str = "") -> RuleChange:
+    return RuleChange("edge", (("user", user),), b"{" + place.encode() + (LIMIT % limit)[1:], RecordKind.STAGED)
+
+
+def rollout(share: int, name: str = "r1") -> RuleChange:
+    return RuleChange("edge", (), b'{"rollout":"%s","share":%d}' % (name.encode(), share), RecordKind.STAGED)
+
+
+async def append(plane: Plane, *changes: RuleChange) -> None:
+    """Write records of all kinds, as the plane itself does."""
+    await plane.write(lambda: plane.log.change(changes, ANN))
+    plane.head_moved()
+
+
+def limit_of(store: RuleStore, user: str) -> int | None:
+    match = store.current.match("edge", [("user", user)])
+    return None if match is None else match.limit.requests_per_unit
+
+
+async def test_a_rollout_comes_as_changes_and_goes_on_so(tmp_path: Path) -> None:
+    async with served(tmp_path) as (plane, address), following(tmp_path, address) as store:
+        await change(plane, put("ann"), put("bob"))
+        await arrived(plane, store)
+        await append(
+            plane, staged("ann", 1), RuleChange("edge", (("user", "bob"),), GONE, RecordKind.STAGED), rollout(0)
+        )
+        await arrived(plane, store)
+        assert (limit_of(store, "ann"), limit_of(store, "bob")) == (5, 5)
+        await append(plane, rollout(1_000_000))
+        await arrived(plane, store)
+        assert (limit_of(store, "ann"), limit_of(store, "bob")) == (1, None)
+        await change(plane, put("cid", 7))
+        await arrived(plane, store)
+        assert (limit_of(store, "ann"), limit_of(store, "cid")) == (1, 7), "a change beside it goes into both"
+        end = [RuleChange(change.domain, change.path, None, change.kind) for change in plane.log.marks()]
+        await append(plane, *end)
+        await arrived(plane, store)
+        assert (limit_of(store, "ann"), limit_of(store, "bob"), limit_of(store, "cid")) == (5, 5, 7)
+        assert set(store.ways) == {"changes"}
+
+
+async def test_a_restart_in_the_middle_of_a_rollout_compiles_nothing(tmp_path: Path) -> None:
+    async with served(tmp_path) as (plane, address):
+        async with following(tmp_path, address) as store:
+            await change(plane, put("ann"))
+            await append(plane, staged("ann", 1), rollout(1_000_000))
+            await arrived(plane, store)
+        async with following(tmp_path, address) as store:
+            assert limit_of(store, "ann") == 1, "the last good rules serve at once, with their rollout"
+            await until(lambda: store.status.in_sync, "the node to be in sync")
+            assert "files" not in store.ways
+            feed = store.feed
+            assert isinstance(feed, PlaneFeed)
+            feed.decided = lambda domain, rollout, staged: (30, 3) if staged else (200, 2)
+            counts = (RolloutCounts("edge", "r1", 30, 3, 200, 2),)
+            await until(lambda: [state.rollouts for state in plane.followers()] == [counts], "the node to report")
+
+
+async def test_a_node_that_comes_in_the_middle_of_a_rollout_has_it(tmp_path: Path) -> None:
+    """Wildcards among its rules, whose order is the plane's matter."""
+    async with served(tmp_path) as (plane, address):
+        await change(plane, put("a*"), RuleChange("edge", (("user", "*"),), b'{"place":1,' + (LIMIT % 6)[1:]))
+        await append(plane, staged("ab*", 1, '"place":0,'), staged("x*", 2, '"place":2,'), rollout(1_000_000))
+        async with following(tmp_path, address) as store:
+            await arrived(plane, store)
+            assert [limit_of(store, user) for user in ("abc", "ac", "xy")] == [1, 5, 6]
+
+
+async def test_a_rollout_that_a_node_can_not_read_is_refused_and_its_domain_stays(tmp_path: Path) -> None:
+    async with served(tmp_path) as (plane, address), following(tmp_path, address) as store:
+        await change(plane, put("ann"), put("x", domain="other"))
+        await arrived(plane, store)
+        strange = RuleChange("edge", (("user", "ann"),), b'{"rate_limit":{"unit":"eon"}}', RecordKind.STAGED)
+        await append(plane, strange, rollout(1_000_000))
+        await change(plane, put("y", domain="other"))
+        await until(lambda: store.current.count == 3, "the other domain to change")
+        await until(lambda: bool(plane.followers()[0].refused), "the plane to hear of it")
+        (refusal,) = plane.followers()[0].refused
+        assert (refusal.domain, limit_of(store, "ann")) == ("edge", 5)
+        assert "eon" in refusal.reason
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_any_entry_leads_a_rule_set_to_its_version(seed: int, tmp_path: Path) -> None:
     """Rule by rule, deletes and whole domains among them."""
@@ -156,6 +241,6 @@ def test_any_entry_leads_a_rule_set_to_its_version(seed: int, tmp_path: Path) ->
         changes = [item for item in changes if item.path or item.rule in (b"{}", None)]
         entry = log.change(changes, ANN)
         if entry is not None:
-            rules = changed(rules, rule_changes([entry], log.domains))
+            rules = changed(rules, rule_changes([entry], log.domains, {}))
             assert rules.version.digest == entry.position.version
     log.close()

@@ -5,7 +5,8 @@ from headgate.clock import SystemClock
 from headgate.limiter.limit import Limit, Unit
 from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed, changes_between
 from headgate.rules.compiling import content_total
-from headgate.rules.content import RuleContent, added, fields_of, settings_number
+from headgate.rules.content import added, fields_of, settings_number
+from headgate.rules.model import RuleContent
 from headgate.rules.one_rule import read_rule
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError

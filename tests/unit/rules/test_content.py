@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from headgate.limiter.limit import Algorithm, Limit, OnError, Scope, TrafficClass, Unit
 from headgate.rules.content import (
-    RuleContent,
     added,
     canonical,
     domain_number,
@@ -15,6 +14,7 @@ from headgate.rules.content import (
     settings_number,
     version_of,
 )
+from headgate.rules.model import RuleContent
 from headgate.rules.request_limits import RequestLimits
 
 MINUTE = Limit(5, Unit.MINUTE)

@@ -16,7 +16,7 @@ import pytest
 from headgate.limiter.limit import Limit, Unit
 from headgate.rules import snapshot
 from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed
-from headgate.rules.content import RuleContent
+from headgate.rules.model import RuleContent
 from headgate.rules.private_files import STALE_TEMP_S, checked, write_private
 from headgate.rules.problems import SnapshotError
 from headgate.rules.request_limits import RequestLimits

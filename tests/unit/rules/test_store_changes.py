@@ -7,8 +7,8 @@ import pytest
 from headgate.limiter.limit import Limit, Unit
 from headgate.rules import snapshot
 from headgate.rules.changes import Change, Delete, Put, changed
-from headgate.rules.content import RuleContent
 from headgate.rules.feed import ChangesOf, Outcome
+from headgate.rules.model import RuleContent
 from headgate.rules.problems import OtherVersion
 
 from tests.unit.rules.test_rules_acceptance import Rig, good

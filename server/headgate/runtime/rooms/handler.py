@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from headgate.handler import HandlerStats, RateLimitHandler, Recorder
+from headgate.limiter.shadows import Shadows
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import answer_settings
 from headgate.runtime.room import Room, Rooms
@@ -35,6 +36,7 @@ class HandlerRoom(Room):
         self._region = rooms.get(RegionRoom)
         self._keys = rooms.get(KeysRoom)
         self._blocks = rooms.get(BlocksRoom)
+        self.shadows = Shadows(context.clock.now_ms)
 
     async def start(self) -> None:
         context, region = self.context, self._region
@@ -46,9 +48,11 @@ class HandlerRoom(Room):
             limits=region.limits,
             overrides=self._keys.overrides,
             blocks=self._blocks.blocks,
+            shadows=self.shadows,
             record=self._recorder(),
             on_unknown_domain=lambda domain: context.logger.warning("unknown_domain", domain=domain),
         )
+        self._rules.count_rollouts(self.handler.tallies.decided)
         self.top = Top(self.handler.take_over_limit, region.engine.counters, context.clock, region.time_of)
         self.trend = Trend(self.handler.stats, self.handler.tallies, context.clock)
 
@@ -57,6 +61,7 @@ class HandlerRoom(Room):
         return own if self._telemetry.tracing is None else SpanRecorder(own)
 
     def tick(self) -> None:
+        self.shadows.expire()
         self.top.take_denied()
         self.trend.look()
 

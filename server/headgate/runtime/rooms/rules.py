@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from headgate.plane.feed import Decided, PlaneFeed
 from headgate.rules import instruments
 from headgate.rules.store import RuleStore
 from headgate.runtime.context import ProcessContext
@@ -60,6 +61,11 @@ class RulesRoom(Room):
                 return
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), RULES_LOOK_S)
+
+    def count_rollouts(self, decided: Decided) -> None:
+        """Have what rollouts decide reported to the plane that the rules come from."""
+        if isinstance(self.store.feed, PlaneFeed):
+            self.store.feed.decided = decided
 
     def tasks(self) -> Mapping[str, Task]:
         return {"rules": self.store.watch}
