@@ -1,13 +1,20 @@
 """Bugs to plant in a plane, each the simpler rule that somebody might write (see mutations.py)."""
 
 from collections.abc import Mapping
+from zlib import crc32
 
 import pytest
 from headgate.plane import content
+from headgate.plane import marks as plane_marks
 from headgate.plane.entry import Beat, LogEntry, Position, RulesPart
 from headgate.plane.following import Following
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.watching import Watching
+from headgate.rules import changes
+from headgate.rules.marked import MarkedDomain
+from headgate.rules.model import Match
+from headgate.rules.ruleset import Domain
+from headgate.simulation.plane.world import SimulatedFollower
 
 Patch = pytest.MonkeyPatch
 
@@ -89,3 +96,41 @@ def entries_follow_by_index(patch: Patch) -> None:
 def a_lost_entry_is_lost(patch: Patch) -> None:
     """A follower that missed something waits for the next entry, and for ever."""
     patch.setattr(Following, "_begin_anew", lambda *_, **__: None)
+
+
+def stage_by_node(patch: Patch) -> None:
+    """A share of the nodes has the staged rules, for everybody."""
+
+    def match(self: SimulatedFollower, domain: str, user: str) -> Match | None:
+        rules = self.rules.current.domain(domain)
+        if not isinstance(rules, MarkedDomain) or rules.staged is None or rules.marks.rollout is None:
+            return real(self, domain, user)
+        staged = crc32(self.name.encode()) / 2**32 < rules.marks.rollout.share / 1_000_000
+        return (rules.staged if staged else rules.base).match([("user", user)])
+
+    real = SimulatedFollower.match
+    patch.setattr(SimulatedFollower, "match", match)
+
+
+def choose_by_the_staged_key_first(patch: Patch) -> None:
+    """The key that a request is to have says which rules decide: two callers that share a counter part ways."""
+    real = MarkedDomain._is_staged
+    patch.setattr(MarkedDomain, "_is_staged", lambda self, base, staged: real(self, staged, base))
+
+
+def leave_the_order_of_staged_wildcards(patch: Patch) -> None:
+    """A pattern that is staged comes behind those in force, wherever its place is."""
+    patch.setattr(plane_marks, "staged_slots", lambda records: [])
+
+
+def change_the_rules_in_force_alone(patch: Patch) -> None:
+    """A change beside a rollout does not reach the staged rules."""
+
+    def changed_marked(domain: MarkedDomain, change: changes.Change) -> Domain | None:
+        done = real(domain, change)
+        if isinstance(done, MarkedDomain) and not isinstance(change, changes.DomainMarks):
+            return MarkedDomain(done.base, done.marks, domain.staged)
+        return done
+
+    real = changes._changed_marked
+    patch.setattr(changes, "_changed_marked", changed_marked)

@@ -4,17 +4,24 @@
 - *position*: whoever follows has, at its index, the very version that was published there.
 - *back*: nobody goes back in the log, except for who lost its disk.
 - *fresh*: a node that counts as fresh as of some time had the root's head then, and all of it in force.
+- *staged*: a node decides every key as the records that it has in force say: by the staged rules exactly if the hash of
+  the key is below the share.
 - *heal*: when messages flow again, all reach the head.
 """
 
 import asyncio
+import contextlib
+import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from headgate.plane.entry import Position, RuleChange
+from headgate.errors import BadRequest
+from headgate.limiter.rule_name import Steps
+from headgate.plane.entry import GONE, Position, RecordKind, RuleChange
 from headgate.plane.rule_log import Author, RuleLog
 from headgate.simulation.loop import run_virtually
+from headgate.simulation.plane.decisions import Expected, Records, expected
 from headgate.simulation.plane.history import LENGTH_S, PlaneFault, PlaneFaultKind, PlaneHistory
 from headgate.simulation.plane.world import LATE_S, PlaneWorld, SimulatedFollower
 from headgate.simulation.stage import MOST_VIOLATIONS, Violation
@@ -26,7 +33,11 @@ DELAY_S: Final = 2 * LATE_S + 0.5
 
 DOMAINS: Final = ("edge", "api", "jobs")
 USERS: Final = ("ann", "bob", "eve", "a*", "*")
-RULES: Final = (b'{"shadow_mode":true}', b'{"quota_mode":true}', b"{}", None)
+LIMIT: Final = b'{"rate_limit":{"requests_per_unit":%d,"unit":"minute"}}'
+RULES: Final = (LIMIT % 5, LIMIT % 7, b"{}", None)
+SHARES: Final = (100_000, 500_000, 900_000)
+CALLERS: Final = ("ann", "bob", "eve", "amy", "joe")
+"""Callers whose decisions are looked at: by their own rules, by patterns, and by nobody's."""
 
 
 @dataclass(slots=True)
@@ -47,7 +58,7 @@ class PlaneOutcome:
         return not self.violations
 
 
-Content = frozenset[tuple[object, bytes | None]]
+Content = Records
 
 
 class PlaneWatch:
@@ -58,6 +69,7 @@ class PlaneWatch:
         self._outcome = outcome
         self._loop = asyncio.get_running_loop()
         self._published: dict[str, set[Content]] = {domain: {frozenset()} for domain in DOMAINS}
+        self._expected: dict[Records, Expected] = {}
         self._versions: dict[tuple[str, int], str] = {}
         self._heads: list[tuple[float, str]] = []
         self._seen: dict[str, Position] = {}
@@ -95,8 +107,19 @@ class PlaneWatch:
         if self._versions.get((at.plane, at.index)) != at.version:
             self.violate("position", f"{follower.name}: {at} was not published")
         for domain, rules in follower.in_force.items():
-            if frozenset((rule.path, rule.rule) for rule in rules) not in self._published[domain]:
+            if frozenset(rules) not in self._published[domain]:
                 self.violate("published", f"{follower.name}: {domain} at {at} is a mixture")
+            elif not follower.relay:
+                self._check_decisions(follower, domain, frozenset(rules))
+
+    def _check_decisions(self, follower: SimulatedFollower, domain: str, records: Records) -> None:
+        if records not in self._expected:
+            self._expected[records] = expected(domain, records)
+        should = self._expected[records]
+        for user in CALLERS:
+            met, wanted = follower.match(domain, user), should.match([("user", user)])
+            if met != wanted:
+                self.violate("staged", f"{follower.name}: {user} of {domain} meets {met}, and should {wanted}")
 
     def check_fresh(self, follower: SimulatedFollower) -> None:
         """Compare, after a beat, as of when a follower counts as fresh."""
@@ -122,18 +145,31 @@ class PlaneWatch:
 
 def contents(log: RuleLog) -> dict[str, Content]:
     """Rules of each domain of a log."""
-    found: dict[str, set[tuple[object, bytes | None]]] = {domain: set() for domain in DOMAINS}
+    found: dict[str, set[RuleChange]] = {domain: set() for domain in DOMAINS}
     for part in log.parts():
         for rule in part.rules:
-            found[rule.domain].add((rule.path, rule.rule))
+            found[rule.domain].add(rule)
     return {domain: frozenset(rules) for domain, rules in found.items()}
 
 
 def in_force(follower: SimulatedFollower) -> dict[str, Content]:
     """Rules of each domain that decide a node's requests."""
-    return {
-        domain: frozenset((rule.path, rule.rule) for rule in follower.in_force.get(domain, ())) for domain in DOMAINS
-    }
+    return {domain: frozenset(follower.in_force.get(domain, ())) for domain in DOMAINS}
+
+
+def _mark(domain: str, path: Steps, rule: bytes) -> RuleChange:
+    return RuleChange(domain, path, rule, RecordKind.STAGED)
+
+
+def _rollout(name: str, share: int) -> bytes:
+    return b'{"rollout":"%s","share":%d}' % (name.encode(), share)
+
+
+def _placed(user: str, rule: bytes | None) -> bytes | None:
+    """Give a pattern its place: that of a longer one is before that of all."""
+    if rule is None or "*" not in user:
+        return rule
+    return b'{"place":%d%s' % (len(user) % 2, rule[1:] if rule == b"{}" else b"," + rule[1:])
 
 
 def run_plane(history: PlaneHistory) -> PlaneOutcome:
@@ -176,16 +212,46 @@ class _Day:
         if not root.alive:
             return
         if root.log.position.index > 3 and chance.random() < 0.15:
-            made = root.log.rollback("", author)
+            made = []
+            with contextlib.suppress(BadRequest):  # a relay that was made the root does not reach back so far
+                made = root.log.rollback("", author)
         else:
-            changes = [
-                RuleChange(chance.choice(DOMAINS), (("user", chance.choice(USERS)),), chance.choice(RULES))
-                for _ in range(chance.randint(1, 4))
-            ]
+            changes = self._staged() if chance.random() < 0.4 else self._changes()
             entry = root.log.change(changes, author)
             made = [] if entry is None else [entry]
         self._outcome.entries += len(made)
         self._watch.note(root.log)
+
+    def _changes(self) -> list[RuleChange]:
+        """Some rules, of a domain or several; those that are staged are left alone, as the plane does."""
+        chance = self._world.chance
+        staged = {(record.domain, record.path) for record in self._world.root.log.marks()}
+        changes: list[RuleChange] = []
+        for _ in range(chance.randint(1, 4)):
+            domain, user, rule = chance.choice(DOMAINS), chance.choice(USERS), chance.choice(RULES)
+            changes.append(RuleChange(domain, (("user", user),), _placed(user, rule)))
+        return [change for change in changes if (change.domain, change.path) not in staged]
+
+    def _staged(self) -> list[RuleChange]:
+        """Begin a rollout of a domain, or let it go on, or end it one way or the other."""
+        chance, log = self._world.chance, self._world.root.log
+        domain = chance.choice(DOMAINS)
+        records = [record for record in log.marks() if record.domain == domain]
+        if not records:
+            rules = {chance.choice(USERS): chance.choice(RULES) for _ in range(2)}
+            begun = [_mark(domain, (("user", user),), _placed(user, rule) or GONE) for user, rule in rules.items()]
+            return [_mark(domain, (), _rollout(f"r{log.position.index}", SHARES[0])), *begun]
+        rollout = next(json.loads(record.rule or b"{}") for record in records if not record.path)
+        later = [share for share in SHARES if share > rollout["share"]]
+        if later and chance.random() < 0.7:
+            return [_mark(domain, (), _rollout(rollout["rollout"], later[0]))]
+        ended = [replace(record, rule=None) for record in records]
+        through = [
+            RuleChange(domain, record.path, None if record.rule == GONE else record.rule)
+            for record in records
+            if record.path
+        ]
+        return ended if chance.random() < 0.3 else [*ended, *through]
 
     def _promote(self) -> None:
         self._world.promote()

@@ -13,12 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headgate.plane.database import SCHEMA, Rows, SqlConnection
-from headgate.plane.entry import Beat, FollowerHello, FollowerState, FromFollower, FromPlane, RuleChange
+from headgate.plane.entry import Beat, FollowerHello, FollowerState, FromFollower, FromPlane, LogEntry, RuleChange
 from headgate.plane.following import Following
 from headgate.plane.link import SILENCE_S
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.watching import Watching
+from headgate.rules.model import Match
 from headgate.simulation.network import Way
+from headgate.simulation.plane.decisions import NodeRules
 from headgate.simulation.plane.history import NODES, RELAYS, PlaneFaultKind
 
 STEP_S: Final = 0.05
@@ -152,7 +154,8 @@ class SimulatedFollower:
         self.path = PlanePath(chance=chance)
         self.refuses: str | None = None
         self.in_force: dict[str, list[RuleChange]] = {}
-        """Rules by domain, as they decide requests; a node's alone."""
+        """Records by domain, as they decide requests; a node's alone."""
+        self.rules = NodeRules()
         self.moved: Callable[[], None] = lambda: None
         self.beaten: Callable[[], None] = lambda: None
         self._chance = chance
@@ -197,13 +200,17 @@ class SimulatedFollower:
             return
         self._heard_s = self._loop.time()
         if self.following.received(said, self._loop.time()):
-            self.take()
+            self.take(said if isinstance(said, LogEntry) else None)
             self.moved()
         if isinstance(said, Beat):
             self.beaten()
 
-    def take(self) -> None:
-        """Bring into force what the copy has, but for a domain that can't be taken."""
+    def match(self, domain: str, user: str) -> Match | None:
+        """Return the limit that a request meets on a node."""
+        return self.rules.current.match(domain, [("user", user)])
+
+    def take(self, entry: LogEntry | None = None) -> None:
+        """Bring into force what the copy has, but for a domain that can't be taken; `entry` is what it took last."""
         rules: dict[str, list[RuleChange]] = {}
         for part in self.plane.log.parts():
             for rule in part.rules:
@@ -216,6 +223,8 @@ class SimulatedFollower:
         else:
             self.following.in_force = True
         self.in_force = rules
+        if not self.relay:
+            self.rules.take(self.plane.log, entry, None if self.following.in_force else refused)
 
     def kill(self) -> None:
         """Forget all but the disk."""
@@ -227,7 +236,7 @@ class SimulatedFollower:
         self.plane.restart(wiped=wiped)
         self.following = self._follow()
         if wiped:
-            self.in_force = {}
+            self.in_force, self.rules = {}, NodeRules()
         if self.plane.log.position.index:
             self.take()
 
