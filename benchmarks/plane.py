@@ -69,7 +69,7 @@ class _Changer:
     def __call__(self, number: int) -> tuple[str, int]:
         rule = b'{"rate_limit":{"unit":"minute","requests_per_unit":%d}}' % (number + 1)
         path = [pb.Step(key="user", value="acme")]
-        request = pb.ChangeRequest(changes=[pb.RuleChange(domain="edge", path=path, rule=rule)])
+        request = pb.ChangeRequest(changes=[pb.RuleChange(domain="edge", path=path, rule=rule)], now=True)
         now_ms = int(time.time() * 1000)
         answer = self._change(request, timeout=30, metadata=(("authorization", "Bearer ops-token"),))
         return answer.position.version, now_ms

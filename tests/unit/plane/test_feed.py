@@ -19,6 +19,7 @@ from headgate.plane.plane import Changed, Plane
 from headgate.plane.rule_log import Author, RuleLog
 from headgate.plane.server import PlaneServer
 from headgate.plane.service import RulesService
+from headgate.plane.staging import ChangeCall
 from headgate.rules.changes import changed
 from headgate.rules.feed import ChangesOf, Outcome
 from headgate.rules.ruleset import NO_RULES
@@ -92,7 +93,7 @@ def put(user: str, limit: int = 5, domain: str = "edge") -> RuleChange:
 
 
 async def change(plane: Plane, *changes: RuleChange) -> Changed:
-    done = await plane.change(changes, ANN, "")
+    done = await plane.change(changes, ChangeCall(ANN, now=True), "")
     assert not done.problems
     return done
 
