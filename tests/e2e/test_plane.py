@@ -34,11 +34,11 @@ def test_a_day_of_an_operator(site: PlaneSite, rules: Path) -> None:
         site.plane("relay", relay, "--upstream", root),
         site.node("n1", relay, ready=False) as node,
     ):
-        status, output = site.rules(root, "publish", str(rules), "--why", "first")
+        status, output = site.rules(root, "publish", str(rules), "--now", "--why", "first")
         assert (status, "4 changes" in output) == (0, True), output
         node.wait_ready()
         assert limits(node) == {"edge:user": 5, "api:key": 7}
-        squeeze = ("put", "--domain", "edge", "user=acme", "--limit", "1/year", "--why", "squeeze")
+        squeeze = ("put", "--domain", "edge", "user=acme", "--limit", "1/year", "--now", "--why", "squeeze")
         assert site.rules_json(root, *squeeze)["behind"] == []
         assert limits(node) == {"edge:user": 5, "edge:user=acme": 1, "api:key": 7}
         status, output = site.rules(root, "status")
@@ -66,10 +66,10 @@ def test_an_overlay_of_a_node_lies_over_a_plane_s_rules_and_over_each_change(sit
         return {f"{rule['domain']}:{rule['rule']}": rule["limit"]["on_error"] for rule in told}
 
     with site.plane("root", root):
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         with site.node("n1", root, "--rules-overlay", str(overlay)) as node:
             assert policies(node) == {"edge:user": "closed", "api:key": "local"}
-            site.rules(root, "put", "--domain", "edge", "user=acme", "--limit", "1/year")
+            site.rules(root, "put", "--domain", "edge", "user=acme", "--limit", "1/year", "--now")
             wait_until(lambda: "edge:user=acme" in policies(node), "the change on the node")
             assert policies(node) == {"edge:user": "closed", "edge:user=acme": "closed", "api:key": "local"}
 
@@ -77,10 +77,10 @@ def test_an_overlay_of_a_node_lies_over_a_plane_s_rules_and_over_each_change(sit
 def test_a_domain_with_a_problem_is_refused_alone_and_by_name(site: PlaneSite, rules: Path) -> None:
     root = free_address()
     with site.plane("root", root):
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         write_rules(rules, EDGE.replace("5", "6"), "edge.yaml")
         write_rules(rules, API.replace("year", "fortnight"), "api.yaml")
-        status, output = site.rules(root, "publish", str(rules))
+        status, output = site.rules(root, "publish", str(rules), "--now")
         assert status == 1
         assert f"{rules / 'api.yaml'}:3: `unit` must be" in output
         assert "entry 2" in output
@@ -94,9 +94,9 @@ def test_a_domain_with_a_problem_is_refused_alone_and_by_name(site: PlaneSite, r
 def test_a_change_to_another_head_than_expected_is_refused(site: PlaneSite, rules: Path) -> None:
     root = free_address()
     with site.plane("root", root):
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         looked_at = site.rules_json(root, "status")["version"]
-        put = ("put", "--domain", "edge", "user=a", "--limit", "1/day", "--expect", looked_at)
+        put = ("put", "--domain", "edge", "user=a", "--limit", "1/day", "--now", "--expect", looked_at)
         assert site.rules(root, *put)[0] == 0
         status, output = site.rules(root, *put)
         assert (status, "FAILED_PRECONDITION" in output, looked_at in output) == (2, True, True), output
@@ -109,25 +109,25 @@ def test_changes_from_a_file_are_one_entry(site: PlaneSite, tmp_path: Path) -> N
     file = tmp_path / "tenants.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with site.plane("root", root), site.node("n1", root, ready=False) as node:
-        assert site.rules_json(root, "put", "--file", str(file))["changed"] == 500
+        assert site.rules_json(root, "put", "--now", "--file", str(file))["changed"] == 500
         node.wait_ready()
         assert node.get("/rules").json()["total"] == 500
-        assert site.rules_json(root, "put", "--file", str(file))["changed"] == 0
-        assert site.rules_json(root, "delete", "--file", str(file))["index"] == 2
+        assert site.rules_json(root, "put", "--now", "--file", str(file))["changed"] == 0
+        assert site.rules_json(root, "delete", "--now", "--file", str(file))["index"] == 2
 
 
 def test_only_those_who_may_change_a_domain_do(site: PlaneSite, rules: Path) -> None:
     root = free_address()
     site.rights = "ops=change:*\nnode=watch\nbilling=change:edge\n"
     with site.plane("root", root) as process:
-        assert site.rules(root, "publish", str(rules))[0] == 0
-        edge = ("put", "--domain", "edge", "user=a", "--limit", "1/day")
+        assert site.rules(root, "publish", str(rules), "--now")[0] == 0
+        edge = ("put", "--domain", "edge", "user=a", "--limit", "1/day", "--now")
         assert site.rules(root, *edge, who="billing")[0] == 0
-        status, output = site.rules(root, "put", "--domain", "api", "key=a", "--limit", "1/day", who="billing")
+        status, output = site.rules(root, "put", "--domain", "api", "key=a", "--limit", "1/day", "--now", who="billing")
         assert (status, "PERMISSION_DENIED" in output, "billing=change:api" in output) == (2, True, True), output
         assert site.rules(root, *edge, who="node")[0] == 2
         assert site.rules(root, "status", who="node")[0] == 0
-        site.rules(root, "put", "--domain", "api", "key=b", "--limit", "1/day")
+        site.rules(root, "put", "--domain", "api", "key=b", "--limit", "1/day", "--now")
         assert "'api'" in site.rules(root, "rollback", who="billing")[1], "the last entry was not of its domain"
         changed = [event for event in process.events if event["event"] == "rules_changed"]
         assert [event["who"] for event in changed] == ["ops", "billing", "ops"]
@@ -157,7 +157,7 @@ def test_certificates_say_who_it_is(site: PlaneSite, rules: Path, tmp_path: Path
     def publish(name: str) -> tuple[int, str]:
         shown = ("--tls-cert", f"{tmp_path / name}.crt", "--tls-key", f"{tmp_path / name}.key")
         tls = ("--addr", root, "--tls-ca", here["ca.pem"], "--tls-server-name", "server", *shown)
-        done = run("rules", "publish", str(rules), *tls)
+        done = run("rules", "publish", str(rules), "--now", *tls)
         return done.returncode, done.stdout + done.stderr
 
     with start("plane", *listens) as plane:
@@ -175,7 +175,7 @@ def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -
     """The root is killed, then the relay, then the node: who has rules goes on with them, and catches up later."""
     root, relay = free_address(), free_address()
     with site.plane("root", root) as first:
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         with (
             site.plane("relay", relay, "--upstream", root) as relay_process,
             site.node("n1", relay) as node,
@@ -194,7 +194,7 @@ def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -
         with site.node("n1", relay) as alone:
             assert limits(alone) == {"edge:user": 5, "api:key": 7}, "a node serves while nobody is there"
             with site.plane("root", root), site.plane("relay", relay, "--upstream", root):
-                site.rules(root, "put", "--domain", "edge", "user=x", "--limit", "1/year", "--wait", "0")
+                site.rules(root, "put", "--domain", "edge", "user=x", "--limit", "1/year", "--now", "--wait", "0")
                 wait_until(lambda: "edge:user=x" in limits(alone), "the node to catch up")
                 assert alone.get("/rules").json()["feed"]["index"] == 2
 
@@ -202,13 +202,13 @@ def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -
 def test_a_relay_is_made_the_root_when_the_root_is_lost(site: PlaneSite, rules: Path) -> None:
     root, relay = free_address(), free_address()
     with site.plane("root", root), site.plane("relay", relay, "--upstream", root):
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         with site.node("n0", relay):
             pass
         assert "this is a relay" in site.rules(relay, "rollback")[1]
     with site.node("n1", f"{root},{relay}", ready=False) as node, site.plane("relay", relay, "--promote"):
         node.wait_ready()
-        assert site.rules(relay, "put", "--domain", "edge", "user=x", "--limit", "1/year")[0] == 0
+        assert site.rules(relay, "put", "--domain", "edge", "user=x", "--limit", "1/year", "--now")[0] == 0
         assert limits(node)["edge:user=x"] == 1
     with site.plane("relay", relay), site.node("n1", relay) as node:
         assert limits(node)["edge:user=x"] == 1, "it is the root from now on, without being told again"
@@ -217,7 +217,7 @@ def test_a_relay_is_made_the_root_when_the_root_is_lost(site: PlaneSite, rules: 
 def test_a_copy_is_not_taken_for_the_root_by_accident(site: PlaneSite, rules: Path) -> None:
     root, relay = free_address(), free_address()
     with site.plane("root", root), site.plane("relay", relay, "--upstream", root) as process:
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         wait_until(lambda: process.get("/readyz").status == 200, "the relay to have rules")
     with pytest.raises(AssertionError, match="--promote"), site.plane("relay", relay):
         pass
@@ -226,7 +226,7 @@ def test_a_copy_is_not_taken_for_the_root_by_accident(site: PlaneSite, rules: Pa
 def test_a_plane_that_stands_still_is_noticed_and_heard_again(site: PlaneSite, rules: Path) -> None:
     root = free_address()
     with site.plane("root", root) as process, site.node("n1", root, ready=False) as node:
-        site.rules(root, "publish", str(rules))
+        site.rules(root, "publish", str(rules), "--now")
         node.wait_ready()
         wait_until(lambda: node.get("/rules").json()["in_sync"], "the node to be in sync")
         process.send(signal.SIGSTOP)

@@ -5,7 +5,7 @@ from zlib import crc32
 
 import pytest
 from headgate.plane import content
-from headgate.plane import marks as plane_marks
+from headgate.plane import domain_marks as plane_marks
 from headgate.plane.entry import Beat, LogEntry, Position, RulesPart
 from headgate.plane.following import Following
 from headgate.plane.rule_log import RuleLog

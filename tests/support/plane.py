@@ -2,11 +2,17 @@
 
 import contextlib
 import json
+import queue
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import grpc
+from headgate.plane.codec import WATCH
+from headgate.v1 import rules_pb2 as pb
 
 from tests.support.headgate import FREE_PORTS, Headgate, run, start
 
@@ -81,3 +87,48 @@ def limits(headgate: Headgate) -> dict[str, int]:
     """Requests per unit by rule, as a node has them in force."""
     rules = headgate.get("/rules").json()["rules"]
     return {f"{rule['domain']}:{rule['rule']}": rule["limit"]["requests_per_unit"] for rule in rules}
+
+
+class CountingFollower:
+    """A node that follows a root, takes whatever it is sent, and reports counts of rollouts that a test says."""
+
+    def __init__(self, address: str, name: str = "counting") -> None:
+        self._name = name
+        self._says: queue.Queue[pb.WatchRequest | None] = queue.Queue()
+        self._has = pb.Position()
+        self.counts: dict[str, int] = {}
+        """Counts of every rollout from its beginning on, as `RolloutCounts` has them."""
+        self._rollouts: dict[str, str] = {}
+        self._channel = grpc.insecure_channel(address)
+        self._says.put(pb.WatchRequest(hello=pb.Hello(name=name, region="eu", software="test")))
+        watch = self._channel.stream_stream(WATCH, pb.WatchRequest.SerializeToString, pb.WatchResponse.FromString)
+        self._stream = watch(iter(self._says.get, None), metadata=(("authorization", "Bearer node-token"),))
+        self._thread = threading.Thread(target=self._follow, daemon=True)
+
+    def __enter__(self) -> "CountingFollower":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._says.put(None)
+        self._stream.cancel()
+        self._thread.join()
+        self._channel.close()
+
+    def _follow(self) -> None:
+        with contextlib.suppress(grpc.RpcError):
+            for said in self._stream:
+                for change in (*said.entry.changes, *said.part.rules):
+                    if change.kind == pb.RECORD_KIND_STAGED and not change.path:
+                        self._rollouts[change.domain] = json.loads(change.rule or b"{}").get("rollout", "")
+                if said.HasField("entry") or said.part.last:
+                    self._has = said.entry.position if said.HasField("entry") else said.part.position
+                self._says.put(pb.WatchRequest(report=pb.Report(followers=[self._state()])))
+
+    def _state(self) -> pb.Follower:
+        counted = [
+            pb.RolloutCounts(domain=domain, rollout=name, **self.counts)
+            for domain, name in self._rollouts.items()
+            if name
+        ]
+        return pb.Follower(name=self._name, region="eu", software="test", has=self._has, rollouts=counted)

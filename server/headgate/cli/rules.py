@@ -11,7 +11,7 @@ from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, writ
 from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.limiter.limit import Algorithm, OnError
-from headgate.plane.commands import edit, look, publish
+from headgate.plane.commands import edit, hold, look, publish
 from headgate.rules.advice import advise
 from headgate.rules.defaults import Defaults
 from headgate.rules.diff import differences
@@ -33,6 +33,7 @@ def add_parser(commands: Commands) -> None:
     replay.add_parser(actions, _add_directory).set_defaults(command=_or_problems(replay_log, EXIT_USAGE))
     publish.add_parser(actions).set_defaults(command=_or_problems(publish.publish, EXIT_FAILED))
     edit.add_parsers(actions)
+    hold.add_parsers(actions)
     look.add_parsers(actions)
 
 

@@ -11,12 +11,15 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from headgate.address import parse_address
 from headgate.errors import ConfigError
+from headgate.percentages import ACCEPTS as SHARE_ACCEPTS
+from headgate.percentages import MILLION, millionths, percent
 
 ORIGIN_SCHEMES = (
     "memory",
@@ -220,6 +223,27 @@ def _addresses(text: str) -> str:
 
 ADDRESSES = Parsed("`host:port` or `unix:/path`, or several of them with commas between", "ADDR,…", _addresses)
 """Addresses to dial, the first that answers."""
+
+
+def _share(text: str) -> str:
+    """A percentage, in its one spelling."""
+    return percent(millionths(text))
+
+
+SHARE = Parsed(SHARE_ACCEPTS, "N%", _share)
+
+
+def _stages(text: str) -> str:
+    """Shares that rise, each above 0% and below 100%, in their one spelling."""
+    shares = [millionths(part) for part in text.split(",")]
+    if len(shares) > MOST_STAGES or not all(low < high for low, high in pairwise([0, *shares, MILLION])):
+        raise ValueError(f"expected {STAGES.accepts}, found {text!r}")
+    return ",".join(map(percent, shares))
+
+
+MOST_STAGES = 20
+STAGES = Parsed(f"up to {MOST_STAGES} percentages that rise, with commas between, like `1%,10%,50%`", "N%,…", _stages)
+"""Stages of a rollout; behind the last one comes everybody."""
 
 
 def _origin_url(text: str) -> str:

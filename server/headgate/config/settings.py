@@ -29,6 +29,8 @@ from headgate.config.kinds import (
     PREFIX,
     RULES_FROM,
     SAN,
+    SHARE,
+    STAGES,
     TEXT_FILE,
     XDS_NODE,
     Boolean,
@@ -304,6 +306,21 @@ class Settings:
         Boolean(),
         False,
         "Of `headgate plane` without `upstream`: make the copy of a relay the root, because the former root is lost.",
+    )
+    rollout_stages: str = PLANE(
+        STAGES,
+        "1%,10%,50%",
+        "Of `headgate plane`: shares of the limit keys that a change goes to which is tighter for somebody, one after "
+        "the other, before it goes to everybody.",
+    )
+    rollout_stage_s: float = PLANE(
+        Number(1, 86_400, "SECONDS"), 60.0, "Of `headgate plane`: how long each stage lasts, at least."
+    )
+    rollout_expect_denials: str = PLANE(
+        SHARE,
+        "1%",
+        "Of `headgate plane`: share of requests that a change may deny in addition; if it denies more, the plane takes "
+        "it back. `--expect-denials` says it for one change.",
     )
     plane_rights_file: Path | None = PLANE(
         TEXT_FILE,

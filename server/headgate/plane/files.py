@@ -4,8 +4,8 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from headgate.plane import content
+from headgate.plane.domain_marks import marks_of
 from headgate.plane.entry import LogEntry, RecordKind, RuleChange
-from headgate.plane.marks import marks_of
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.rule_text import domain_file, load, rule_content
 from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put

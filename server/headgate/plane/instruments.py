@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from headgate.plane.plane import Plane
+from headgate.plane.plane import Plane, PlaneStats
+from headgate.plane.rollouts import RolloutEnd, Standing
 from headgate.telemetry.metrics import Metrics
 
 
@@ -39,4 +40,23 @@ def register(metrics: Metrics, plane: Plane) -> None:
     metrics.counter(
         "headgate_plane_refused", "Calls that were refused because of problems in their rules.", lambda: stats.refused
     )
+    _register_rollouts(metrics, stats)
     metrics.counter("headgate_plane_snapshots", "Times that a follower was sent all rules.", lambda: stats.snapshots)
+
+
+def _register_rollouts(metrics: Metrics, stats: PlaneStats) -> None:
+    metrics.labelled_gauge(
+        "headgate_plane_rollouts_under_way",
+        "Rollouts under way, by state: waiting is one whose time to go on has come, while a follower is behind "
+        "or can't take the domain.",
+        ("state",),
+        lambda: [(stats.under_way[state], {"state": state.value}) for state in Standing],
+    )
+    metrics.labelled_counter(
+        "headgate_plane_rollouts",
+        "Rollouts that ended, by outcome: rolled_back is one that denied more than was expected, cancelled one that "
+        "somebody ended.",
+        ("outcome",),
+        lambda: [(stats.rollouts[outcome], {"outcome": outcome.value}) for outcome in RolloutEnd],
+    )
+    metrics.gauge("headgate_plane_shadows", "Shadows that have not ended.", lambda: stats.shadows)

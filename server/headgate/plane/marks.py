@@ -1,70 +1,102 @@
-"""Marks of a domain, from the records of a log: its rollout with the staged rules, and its shadows."""
+"""Records beside a domain's rules, as values: the rollout that is under way, and shadows.
+
+They hold all that the plane needs to carry them on, so a root that restarts goes on from them. Nodes read a rollout's
+name and share, and a shadow's end.
+"""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Final
 
-from headgate.limiter.shadows import Shadow
-from headgate.plane import content
-from headgate.plane.entry import GONE, RecordKind, RuleChange
-from headgate.plane.rule_text import rule_content
-from headgate.rules.marks import NO_MARKS, Marks, Rollout, SlotOrder
-from headgate.rules.model import RuleContent
-
-Slots = Mapping[content.Slot, Mapping[str, int]]
-"""Places of the patterns in force, by slot."""
+from headgate.limiter.rule_name import Steps
+from headgate.percentages import percent
+from headgate.plane.entry import RecordKind, RuleChange
+from headgate.rules import content
 
 
-def marks_of(records: Sequence[RuleChange], slots: Slots) -> Marks:
-    """Read the marks of one domain. `slots` has those of which a staged rule is one. Raises RulesError."""
-    if not records:
-        return NO_MARKS
-    numbers = [content.number(record.kind, record.path, record.rule) for record in records]
-    staged = [record for record in records if record.kind is RecordKind.STAGED]
-    shadows = tuple(
-        Shadow(record.path, _fields(record)["until_ms"]) for record in records if record.kind is RecordKind.SHADOW
-    )
-    return Marks(_rollout(staged, slots) if staged else None, shadows, content.added(0, *numbers))
+@dataclass(frozen=True, slots=True)
+class StagePlan:
+    """Stages of rollouts as they are set: shares of the limit keys, how long each lasts, and what they may deny."""
+
+    stages: tuple[int, ...] = (10_000, 100_000, 500_000)
+    """Shares in millionths, rising; behind the last one comes everybody."""
+    stage_ms: int = 60_000
+    expect_denials: int = 10_000
+    """Share of requests, in millionths, that may be denied in addition."""
 
 
-def staged_slots(records: Iterable[RuleChange]) -> list[content.Slot]:
-    """Slots whose patterns a rollout changes."""
-    staged = [record.path for record in records if record.kind is RecordKind.STAGED]
-    return list(dict.fromkeys(slot for path in staged if (slot := content.slot_of(path)) is not None))
+DEFAULT_PLAN: Final = StagePlan()
 
 
-def _rollout(staged: Sequence[RuleChange], slots: Slots) -> Rollout | None:
-    said = next((_fields(record) for record in staged if not record.path), None)
-    if said is None:
-        return None
-    rules = [record for record in staged if record.path]
-    changes = tuple((record.path, _rule(record)) for record in rules if not _leads_on(record))
-    orders = tuple(SlotOrder(*slot, tuple(_order(slot, rules, slots.get(slot, {})))) for slot in staged_slots(rules))
-    return Rollout(str(said["rollout"]), int(said["share"]), changes, orders)
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """A change of one domain that is under way."""
+
+    domain: str
+    rollout: str
+    """Its name, which no other rollout has: nodes choose limit keys by it."""
+    share: int
+    """Share of the limit keys, in millionths, that are decided by the staged rules."""
+    stages: tuple[int, ...]
+    stage_ms: int
+    stage_began_ms: int
+    stage_index: int
+    """Index of the entry that began the present stage."""
+    expect_denials: int
+    who: str
+    why: str
+    began_ms: int
+    began_index: int
+    """Index of the entry that began it."""
+    halted: bool = False
+
+    @property
+    def next_share(self) -> int | None:
+        """The share behind the present one; None: everybody."""
+        return next((share for share in self.stages if share > self.share), None)
+
+    def record(self) -> RuleChange:
+        """Write it as a record."""
+        fields = asdict(self)
+        del fields["domain"]
+        return RuleChange(self.domain, (), content.canonical(fields), RecordKind.STAGED)
+
+    def __str__(self) -> str:
+        said = f", {self.why}" if self.why else ""
+        halted = ", halted" if self.halted else ""
+        return f"by {self.who}{said}: at {percent(self.share)}{halted}"
 
 
-def _rule(record: RuleChange) -> RuleContent | None:
-    return None if record.rule == GONE else rule_content(record)
+@dataclass(frozen=True, slots=True)
+class Shadow:
+    """A rule with all below it, or a domain, that denies nobody until a time."""
+
+    domain: str
+    path: Steps
+    until_ms: int
+    who: str
+    why: str
+    began_index: int = 0
+    """Index of the entry that began it."""
+
+    def record(self) -> RuleChange:
+        """Write it as a record."""
+        fields = asdict(self)
+        del fields["domain"], fields["path"]
+        return RuleChange(self.domain, self.path, content.canonical(fields), RecordKind.SHADOW)
 
 
-def _leads_on(record: RuleChange) -> bool:
-    """Say if the record has nothing of its own: a pattern that only leads on to others has a place, and no rule."""
-    return bool(_fields(record).get(content.LEADS_ON))
-
-
-def _order(slot: content.Slot, rules: Sequence[RuleChange], in_force: Mapping[str, int]) -> list[str]:
-    places = dict(in_force)
-    for record in rules:
-        if content.slot_of(record.path) != slot:
-            continue
-        pattern = record.path[-1][1]
-        if record.rule == GONE:
-            places.pop(pattern, None)
-        else:
-            places[pattern] = content.place_of(record.rule or b"{}")
-    return content.in_order(places)
-
-
-def _fields(record: RuleChange) -> dict[str, Any]:
+def rollout_of(record: RuleChange) -> Rollout:
+    """Read a rollout's record."""
     fields: dict[str, Any] = json.loads(record.rule or b"{}")
-    return fields
+    return Rollout(record.domain, **fields | {"stages": tuple(fields["stages"])})
+
+
+def shadow_of(record: RuleChange) -> Shadow:
+    """Read a shadow's record."""
+    return Shadow(record.domain, record.path, **json.loads(record.rule or b"{}"))
+
+
+def without(record: RuleChange) -> RuleChange:
+    """Delete a record."""
+    return RuleChange(record.domain, record.path, None, record.kind)

@@ -4,6 +4,7 @@ The log's calls block, so a thread makes them: writing in one, one call after th
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,9 +14,12 @@ from headgate.clock import Clock
 from headgate.errors import NotReady
 from headgate.plane.checking import check_changes
 from headgate.plane.codec import MOST_FOLLOWERS
-from headgate.plane.entry import FollowerState, LogEntry, Position, RuleChange
+from headgate.plane.entry import FollowerState, LogEntry, Position, RecordKind, RuleChange
+from headgate.plane.records import Records
+from headgate.plane.rollouts import RolloutEnd, RolloutTallies, Standing
 from headgate.plane.rule_log import Author, RuleLog
 from headgate.plane.rule_text import RuleProblem
+from headgate.plane.staging import ChangeCall, records_of
 
 READERS: Final = 4
 """Threads that read the log for followers and for operators."""
@@ -41,6 +45,12 @@ class PlaneStats:
     """Times that a follower was sent all rules."""
     streams: int = 0
     """Streams that are open."""
+    rollouts: Counter[RolloutEnd] = field(default_factory=Counter)
+    """Rollouts that ended here, by how they did."""
+    under_way: Counter[Standing] = field(default_factory=Counter)
+    """Rollouts that are under way, by how they stand."""
+    shadows: int = 0
+    """Shadows that have not ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +79,8 @@ class Plane:
     fresh_s: Callable[[], float | None] = lambda: None
     """Time at which a relay last knew that it has the root's head; None: never."""
     stats: PlaneStats = field(default_factory=PlaneStats)
+    tallies: RolloutTallies = field(default_factory=RolloutTallies)
+    """Decisions that followers counted of rollouts."""
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _followers: dict[str, _Seen] = field(default_factory=dict)
     _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headgate-plane-writer"))
@@ -83,17 +95,35 @@ class Plane:
 
     # The log
 
-    async def change(self, changes: Sequence[RuleChange], author: Author, expect: str) -> Changed:
-        """Check and append. Raises what the caller is to be told."""
+    async def change(self, changes: Sequence[RuleChange], call: ChangeCall, expect: str) -> Changed:
+        """Check and append, at once or in stages. Raises what the caller is to be told."""
 
         def write() -> Changed:
             accepted, problems = check_changes(self.log, changes)
             if problems:
                 return Changed(self.log.position, problems=problems)
-            entry = self.log.change(accepted, author, expect)
+            with self.log.looking() as records:
+                made = records_of(records, accepted, call, self.log.position)
+            entry = self.log.change(made, call.author, expect)
             return Changed(self.log.position, () if entry is None else (entry,))
 
         return self._note(await self.write(write))
+
+    async def append(
+        self,
+        changes: Callable[[Records], Sequence[RuleChange]],
+        author: Author,
+        outcome: RolloutEnd = RolloutEnd.CANCELLED,
+    ) -> Changed:
+        """Append what comes of a look at the records; `outcome` is that of the rollouts that it ends."""
+
+        def write() -> Changed:
+            with self.log.looking() as records:
+                made = changes(records)
+            entry = self.log.change(made, author)
+            return Changed(self.log.position, () if entry is None else (entry,))
+
+        return self._note(await self.write(write), outcome)
 
     async def rollback(
         self, version: str, author: Author, expect: str, allow: Callable[[Iterable[str]], None]
@@ -106,11 +136,12 @@ class Plane:
 
         return self._note(await self.write(write))
 
-    def _note(self, changed: Changed) -> Changed:
+    def _note(self, changed: Changed, outcome: RolloutEnd = RolloutEnd.CANCELLED) -> Changed:
         self.stats.refused += bool(changed.problems)
         for entry in changed.entries:
             self.stats.entries += 1
             self.stats.changes += len(entry.changes)
+            self.stats.rollouts[outcome] += sum(map(_ends_rollout, entry.changes))
         if changed.entries:
             self.head_moved()
         return changed
@@ -154,6 +185,7 @@ class Plane:
     def reported(self, states: Sequence[FollowerState]) -> None:
         """Note what followers have, as they or their relay say."""
         now_s = self.clock.monotonic()
+        self.tallies.report(states)
         for state in states:
             if state.name in self._followers or len(self._followers) < MOST_FOLLOWERS:
                 self._followers[state.name] = _Seen(state, now_s)
@@ -168,3 +200,7 @@ class Plane:
         for name in [name for name, seen in self._followers.items() if seen.at_s < oldest_s]:
             del self._followers[name]
         return [self._followers[name].state for name in sorted(self._followers)]
+
+
+def _ends_rollout(change: RuleChange) -> bool:
+    return change.kind is RecordKind.STAGED and not change.path and change.rule is None

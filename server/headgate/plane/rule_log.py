@@ -12,10 +12,12 @@ from typing import Final
 
 from headgate.errors import BadRequest, Misconfigured
 from headgate.plane import content
-from headgate.plane.codec import decode_change, decode_entry, encode_change, encode_entry
+from headgate.plane.codec import decode_entry, encode_change, encode_entry
 from headgate.plane.database import Database, SqlConnection
+from headgate.plane.domain_marks import marks_of, staged_slots
 from headgate.plane.entry import MOST_CHANGES, NOWHERE, LogEntry, Position, RecordKind, RuleChange, RulesPart
-from headgate.plane.marks import marks_of, staged_slots
+from headgate.plane.records import Records
+from headgate.plane.way_back import before_last_asked, way_back
 from headgate.rules.marks import Marks
 from headgate.v1 import rules_pb2 as pb
 
@@ -128,13 +130,13 @@ class RuleLog:
     def rollback(
         self, version: str, author: Author, expect: str = "", allow: Callable[[Iterable[str]], None] = _anybody
     ) -> list[LogEntry]:
-        """Append entries that lead back to a version; empty: to that before the last entry.
+        """Append entries that lead back to a version; empty: to that before the last entry that somebody asked for.
 
         `allow` raises where the author may not change one of the domains.
         """
         with self._writing() as connection:
             self._expect(expect)
-            changes = self._way_back(connection, version)
+            changes = way_back(connection, self._target(connection, version), self._head)
             allow({change.domain for change in changes})
             made = [
                 self._append(connection, changes[start : start + MOST_CHANGES], author)
@@ -286,22 +288,14 @@ class RuleLog:
                 f"the head is version {self._head.version} (entry {self._head.index}), and {version} was expected"
             )
 
-    def _way_back(self, connection: SqlConnection, version: str) -> list[RuleChange]:
-        """Changes that lead from the head back to a version. Raises BadRequest where the log does not have it."""
-        target = _index_of(connection, version, self._head) if version else max(0, self._head.index - 1)
+    def _target(self, connection: SqlConnection, version: str) -> int:
+        """Index to go back to. Raises BadRequest where the log does not have it."""
+        if not version:
+            return before_last_asked(connection)
+        target = _index_of(connection, version, self._head)
         if target is None:
             raise BadRequest(f"the log has no version {version!r}: `headgate rules history` shows those that it has")
-        back: dict[tuple[str, RecordKind, str], RuleChange] = {}
-        rows = connection.execute("SELECT idx, undo FROM entries WHERE idx > ? ORDER BY idx DESC", (target,))
-        found = 0
-        for _, undo in rows:
-            found += 1
-            for message in pb.LogEntry.FromString(bytes(undo)).changes:
-                change = decode_change(message)
-                back[_name(change)] = change
-        if found != self._head.index - target:
-            raise BadRequest("the log does not reach back so far: publish the rules of that version instead")
-        return list(back.values())
+        return target
 
     # Reading
 
@@ -354,6 +348,12 @@ class RuleLog:
         """Return one rule as it stands; None if there is none."""
         with self._database.reading() as connection:
             return _record(connection, domain, RecordKind.RULE, content.path_text(path))
+
+    @contextmanager
+    def looking(self) -> Iterator[Records]:
+        """Begin to look records up, all of them as of one moment. Any thread."""
+        with self._database.reading() as connection:
+            yield Records(connection)
 
     def marks(self) -> list[RuleChange]:
         """Return all records that are no rules in force: rollouts with their rules, and shadows."""

@@ -16,9 +16,12 @@ from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
+from headgate.percentages import millionths
 from headgate.plane import instruments
+from headgate.plane.carrying import Carrying
 from headgate.plane.database import Sqlite
 from headgate.plane.feed import myself
+from headgate.plane.marks import StagePlan
 from headgate.plane.plane import Plane
 from headgate.plane.relay import RuleRelay
 from headgate.plane.rights import RightsFile
@@ -69,6 +72,15 @@ def open_log(settings: Settings, clock: Clock, rng: random.Random) -> RuleLog:
     return log
 
 
+def stage_plan(settings: Settings) -> StagePlan:
+    """Return the stages of rollouts as they are set."""
+    return StagePlan(
+        tuple(millionths(share) for share in settings.rollout_stages.split(",")),
+        int(1000 * settings.rollout_stage_s),
+        millionths(settings.rollout_expect_denials),
+    )
+
+
 class PlaneProcess:
     """One plane, from its settings to its exit status."""
 
@@ -90,7 +102,7 @@ class PlaneProcess:
         self.server = PlaneServer(
             str(settings.admin_grpc),
             self._plane,
-            RulesService(self._plane, self._rights, logs.logger),
+            RulesService(self._plane, self._rights, logs.logger, stage_plan(settings)),
             self._admins,
             bounded,
             admin_tls(settings, logs.logger),
@@ -132,6 +144,8 @@ class PlaneProcess:
                 self._tasks.start(name, followed.watch)
         if self._relay is not None:
             self._tasks.start("upstream", self._relay.follow)
+        else:
+            self._tasks.start("rollouts", Carrying(self._plane, self._logger).run)
         self._serving = True
         at = self._plane.log.position
         self._logger.info(

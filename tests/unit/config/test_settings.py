@@ -135,6 +135,8 @@ def _another_value(name: str) -> str:
         "xds_max_message_bytes": "1048576",
         "xds_retry_max_s": "40",
         "upstream": "root:8083,other:8083",
+        "rollout_stages": "5%,25%",
+        "rollout_expect_denials": "0.5%",
     }
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     if name in special:

@@ -15,10 +15,12 @@ from headgate.plane.entry import GONE, RecordKind, RolloutCounts, RuleChange
 from headgate.plane.feed import PlaneFeed, myself
 from headgate.plane.files import rule_changes
 from headgate.plane.link import PlaneAddress
+from headgate.plane.marks import Rollout
 from headgate.plane.plane import Changed, Plane
 from headgate.plane.rule_log import Author, RuleLog
 from headgate.plane.server import PlaneServer
 from headgate.plane.service import RulesService
+from headgate.plane.staging import ChangeCall
 from headgate.rules.changes import changed
 from headgate.rules.feed import ChangesOf, Outcome
 from headgate.rules.ruleset import NO_RULES
@@ -92,7 +94,7 @@ def put(user: str, limit: int = 5, domain: str = "edge") -> RuleChange:
 
 
 async def change(plane: Plane, *changes: RuleChange) -> Changed:
-    done = await plane.change(changes, ANN, "")
+    done = await plane.change(changes, ChangeCall(ANN, now=True), "")
     assert not done.problems
     return done
 
@@ -148,7 +150,7 @@ def staged(user: str, limit: int, place: str = "") -> RuleChange:
 
 
 def rollout(share: int, name: str = "r1") -> RuleChange:
-    return RuleChange("edge", (), b'{"rollout":"%s","share":%d}' % (name.encode(), share), RecordKind.STAGED)
+    return Rollout("edge", name, share, (10_000,), 60_000, 0, 1, 10_000, "ann", "", 0, 1).record()
 
 
 async def append(plane: Plane, *changes: RuleChange) -> None:

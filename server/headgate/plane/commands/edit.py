@@ -11,7 +11,9 @@ from typing import Any, Final
 from headgate.console import descriptors
 from headgate.console.parsers import Commands
 from headgate.errors import ConfigError
-from headgate.plane.commands.asking import add_command, ask, conclude, send
+from headgate.plane.commands.asking import add_command, ask
+from headgate.plane.commands.changing import conclude, send
+from headgate.plane.commands.stages import add_stage_flags
 from headgate.plane.entry import RuleChange
 from headgate.rules.limits import UNITS
 from headgate.v1 import rules_pb2 as pb
@@ -56,13 +58,20 @@ def add_parsers(actions: Commands) -> None:
         epilog=_EPILOG,
         changes=True,
     )
-    rollback.add_argument("version", nargs="?", default="", metavar="VERSION", help="default: before the last entry")
+    rollback.add_argument(
+        "version",
+        nargs="?",
+        default="",
+        metavar="VERSION",
+        help="default: before the last entry that somebody asked for; ends the rollout that it began",
+    )
 
 
 def _add_rule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--domain", metavar="D", help="the domain of the rule")
     parser.add_argument("path", nargs="?", metavar="key=value[,key=value]", help=descriptors.HELP)
     parser.add_argument("--file", metavar="FILE", help="changes as lines of JSON; - is stdin")
+    add_stage_flags(parser)
 
 
 def _put(args: argparse.Namespace) -> int:

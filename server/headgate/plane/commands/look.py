@@ -10,9 +10,17 @@ from headgate.console.parsers import Commands
 from headgate.limiter.rule_name import steps_text
 from headgate.plane.codec import decode_path
 from headgate.plane.commands.asking import add_command, ask, has_in_force, shown_time
+from headgate.plane.commands.stages import rollout_json, rollout_line
 from headgate.v1 import rules_pb2 as pb
 
 DEFAULT_ENTRIES: Final = 20
+_KINDS: Final = {pb.RECORD_KIND_RULE: "rule", pb.RECORD_KIND_STAGED: "staged", pb.RECORD_KIND_SHADOW: "shadow"}
+_WHOLE: Final = {
+    pb.RECORD_KIND_RULE: "(its own fields)",
+    pb.RECORD_KIND_STAGED: "(its rollout)",
+    pb.RECORD_KIND_SHADOW: "(all rules)",
+}
+"""Names of records that have no path."""
 
 _STATUS_EPILOG = """
 exit status: 0 every follower has the last entry in force; 1 some have not; 2 error (the message is on stderr)
@@ -65,7 +73,25 @@ def _status_json(status: pb.StatusResponse) -> dict[str, Any]:
         "role": "relay" if status.upstream else "root",
         "age_s": (status.now_ms - status.fresh_ms) / 1000,
         "followers": [_follower_json(state, status) for state in status.followers],
+        "rollouts": list(map(rollout_json, status.rollouts)),
+        "shadows": list(map(_shadow_json, status.shadows)),
     }
+
+
+def _shadow_json(one: pb.Shadow) -> dict[str, Any]:
+    return {
+        "domain": one.domain,
+        "rule": steps_text(decode_path(one.path)),
+        "until": shown_time(one.until_ms),
+        "who": one.who,
+        "why": one.why,
+    }
+
+
+def _shadow_line(one: pb.Shadow) -> str:
+    said = f" ({one.why})" if one.why else ""
+    rules = steps_text(decode_path(one.path)) or "all rules"
+    return f"{one.domain}: {rules} in shadow until {shown_time(one.until_ms)}, by {one.who}{said}"
 
 
 def _follower_json(state: pb.Follower, status: pb.StatusResponse) -> dict[str, Any]:
@@ -97,7 +123,7 @@ def _status_lines(status: pb.StatusResponse) -> list[str]:
         if not has_in_force(state, head):
             lines.append(f"  {state.name} ({state.region}, {state.software}): entry {state.has.index}")
             lines += [f"    refuses {item.domain}: {item.reason}" for item in state.refused]
-    return lines
+    return [*lines, *map(rollout_line, status.rollouts), *map(_shadow_line, status.shadows)]
 
 
 def _history(args: argparse.Namespace) -> int:
@@ -110,15 +136,17 @@ def _history(args: argparse.Namespace) -> int:
         at = entry.position
         domains = ", ".join(dict.fromkeys(change.domain for change in entry.changes))
         said = f" ({entry.why})" if entry.why else ""
-        write(printable(f"{at.index}  {shown_time(entry.made_ms)}  {at.version}  {entry.who}: {domains}{said}"))
+        whose = f"{entry.who} for {entry.carries_on}" if entry.carries_on else entry.who
+        write(printable(f"{at.index}  {shown_time(entry.made_ms)}  {at.version}  {whose}: {domains}{said}"))
         for change in entry.changes if args.changes else ():
             write(printable(f"    {change.domain}: {_change_text(change)}"))
     return EXIT_OK
 
 
 def _change_text(change: pb.RuleChange) -> str:
-    path = steps_text(decode_path(change.path)) or "(its own fields)"
-    return f"{path}: {change.rule.decode() if change.HasField('rule') else 'deleted'}"
+    path = steps_text(decode_path(change.path)) or _WHOLE[change.kind]
+    kind = f" ({_KINDS[change.kind]})" if change.kind else ""
+    return f"{path}{kind}: {change.rule.decode() if change.HasField('rule') else 'deleted'}"
 
 
 def _entry_json(entry: pb.LogEntry, *, with_changes: bool) -> dict[str, Any]:
@@ -129,12 +157,14 @@ def _entry_json(entry: pb.LogEntry, *, with_changes: bool) -> dict[str, Any]:
         "made": shown_time(entry.made_ms),
         "who": entry.who,
         "why": entry.why,
+        "carries_on": entry.carries_on,
         "domains": list(dict.fromkeys(change.domain for change in entry.changes)),
     }
     if with_changes:
         shown["changes"] = [
             {
                 "domain": change.domain,
+                "kind": _KINDS[change.kind],
                 "path": [[step.key, step.value] for step in change.path],
                 "rule": json.loads(change.rule) if change.HasField("rule") else None,
             }

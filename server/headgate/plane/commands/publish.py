@@ -14,7 +14,9 @@ from headgate.console.parsers import Commands
 from headgate.errors import ConfigError
 from headgate.limiter.rule_name import Steps, steps_text
 from headgate.plane.codec import SERVICE, decode_part
-from headgate.plane.commands.asking import add_command, conclude, send
+from headgate.plane.commands.asking import add_command
+from headgate.plane.commands.changing import conclude, send
+from headgate.plane.commands.stages import add_stage_flags
 from headgate.plane.entry import RuleChange
 from headgate.plane.rule_text import rules_of
 from headgate.rules.compiling import NOTHING, compile_changed
@@ -47,6 +49,7 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
     parser.add_argument(
         "directory", type=Path, metavar="DIR", help="directory with *.yaml and *.yml files, or one file"
     )
+    add_stage_flags(parser)
     parser.add_argument("--merge-domains", action="store_true", help="let several files define one domain")
     parser.add_argument("--dry-run", action="store_true", help="say what would be changed, and change nothing")
     return parser
