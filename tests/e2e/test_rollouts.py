@@ -1,137 +1,142 @@
-"""Rollouts at a real root, by the commands that operators type: stages, a change that is taken back, the red button."""
+"""Rollouts with real processes: a change that goes to some callers first, and is undone by itself where it is bad."""
 
-import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from headgate_client.values import Descriptor, encode_request
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
 
-from tests.support.headgate import Headgate, run, write_rules
-from tests.support.plane import CountingFollower, PlaneSite, free_address
+from benchmarks.load import Connection, run
+from tests.support.headgate import Headgate, write_rules
+from tests.support.plane import PlaneSite, free_address
 from tests.support.waiting import wait_until
+from tests.support.workers import METHOD
 
-EDGE = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 5}}\n"
-SQUEEZE = ("put", "--domain", "edge", "user=acme", "--limit", "1/year")
-QUICK = ("--rollout-stages", "10%,50%", "--rollout-stage-s", "1")
-LONG = ("--rollout-stage-s", "3600")
-
-
-class Site(PlaneSite):
-    """A site with one root."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory)
-        self.root = free_address()
-
-    def ask(self, *arguments: str) -> tuple[int, str]:
-        return self.rules(self.root, *arguments)
-
-    def lines(self, *arguments: str) -> tuple[int, list[dict[str, Any]]]:
-        status, output = self.ask(*arguments, "--json")
-        return status, [json.loads(line) for line in output.splitlines()]
+RULES = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1000}}\n"
+TIGHTER = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 900}}\n"
+STAGES = ("--rollout-stages", "20%,60%", "--rollout-stage-s", "2")
+USERS = [f"user-{number}" for number in range(100)]
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
-    return Site(tmp_path / "site")
+def site(tmp_path: Path) -> PlaneSite:
+    return PlaneSite(tmp_path / "site")
 
 
-@pytest.fixture
-def rules(tmp_path: Path) -> Path:
-    return write_rules(tmp_path / "rules", EDGE, "edge.yaml")
+def payload(user: str) -> bytes:
+    return encode_request("edge", [Descriptor([("user", user)])], 0).SerializeToString()
 
 
-@pytest.fixture
-def long(site: Site, rules: Path) -> Iterator[Headgate]:
-    """A root that has rules, and on which no stage ends by itself."""
-    with site.plane("root", site.root, *LONG) as process:
-        assert site.ask("publish", str(rules), "--now")[0] == 0
-        yield process
+def limit_of(node: Headgate, user: str) -> int:
+    """The limit that a caller has on a node, as it is told."""
+    answers: list[bytes | None] = []
+    connection = Connection(node.grpc, METHOD)
+    connection.call(0, payload(user))
+    connection.send()
+    while not answers:
+        connection.receive(lambda _, message: answers.append(message))
+    connection.socket.close()
+    answer = RateLimitResponse.FromString(answers[0] or b"")
+    return answer.statuses[0].current_limit.requests_per_unit if answer.statuses else 0
 
 
-def test_a_change_goes_through_its_stages_and_its_command_says_so(site: Site, rules: Path) -> None:
-    with site.plane("root", site.root, *QUICK) as root, CountingFollower(site.root):
-        status, output = site.ask("publish", str(rules), "--follow", "--why", "first")
-        assert status == 0, output
-        told = [line for line in output.splitlines() if line.startswith("edge: ")]
-        shares = [line.split(" at ")[1].split(" of ")[0] for line in told[:-1]]
-        assert shares in (["10%", "50%"], ["50%"]), "a slow machine may be late for the first"
-        assert told[-1].startswith("edge: in force for everybody: all stages passed: denied 0 of 0")
-        status, lines = site.lines(*SQUEEZE, "--follow")
-        assert (status, [line.get("share") for line in lines[-2:]]) == (0, ["50%", None])
-        assert (lines[0]["changed"], lines[-1]["outcome"], lines[-1]["who"]) == (1, "done", "plane")
-        entries = site.rules_json(site.root, "history")
-        assert [(entry["who"], entry["carries_on"]) for entry in entries] == [
-            *[("plane", 4)] * 2,
-            ("ops", 0),
-            *[("plane", 1)] * 2,
-            ("ops", 0),
-        ]
-        assert "plane for 4: edge" in site.ask("history")[1]
-        lines_of_metrics = root.get("/metrics").body.decode().splitlines()
-        (done,) = [line for line in lines_of_metrics if "rollouts_total" in line and 'outcome="done"' in line]
-        assert float(done.split()[-1]) == 2
+def limits_of(node: Headgate) -> dict[str, int]:
+    return {user: limit_of(node, user) for user in USERS}
 
 
-def test_a_change_that_denies_too_much_is_rolled_back_by_the_plane(site: Site, long: Headgate) -> None:
-    with CountingFollower(site.root) as follower:
-        follower.counts = {"staged_decided": 1_000, "staged_denied": 30, "base_decided": 9_000, "base_denied": 90}
-        status, output = site.ask(*SQUEEZE, "--follow", "--why", "a typo")
-        assert (status, "edge: rolled back by the plane: denies 2% more than" in output) == (1, True), output
-        event = long.wait_for_event("rollout_rolled_back")
-        assert (event["level"], event["domain"], event["who"]) == ("error", "edge", "ops")
-        assert site.ask(*SQUEEZE, "--expect-denials", "2%")[0] == 0
-        wait_until(lambda: _rollouts(site)[0]["staged"]["decided"] == 1_000, "the counts")
-        assert _rollouts(site)[0]["expect_denials"] == "2%", "as much as was said is not too much"
+def call(node: Headgate, times: int) -> None:
+    """Let every user call."""
+    assert run(node.grpc, METHOD, iter([payload(user) for user in USERS for _ in range(times)])).failures == 0
 
 
-def test_one_at_a_time_and_what_is_said_with_now_goes_into_both(site: Site, long: Headgate) -> None:
-    status, output = site.ask(*SQUEEZE, "--why", "ticket 1")
-    assert (status, "edge: 1 changes by ops (ticket 1) at 1% of 1%, 10%, 50%, 100%" in output) == (0, True), output
-    status, output = site.ask("put", "--domain", "edge", "user=evil", "--limit", "1/year")
-    assert (status, "a rollout is under way, by ops, ticket 1: at 1%, since entry 2" in output) == (2, True), output
-    assert site.ask("put", "--domain", "edge", "user=evil", "--limit", "0/year", "--now")[0] == 0
-    assert len(_rollouts(site)) == 1
-    assert site.ask("halt", "--why", "wait")[0] == 0
-    assert _rollouts(site)[0]["halted"] is True
-    assert site.ask("halt", "--domain", "edge", "--resume")[0] == 0
-    assert "halted" not in site.ask("status")[1]
-    assert site.ask("rollback", "--why", "over")[0] == 0
-    assert _rollouts(site) == []
+def rollouts(site: PlaneSite, root: str) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = site.rules_json(root, "status")["rollouts"]
+    return found
 
 
-def test_the_red_button(site: Site, long: Headgate) -> None:
-    assert site.ask("shadow", "--domain", "edge", "--for", "10m", "--why", "incident 17")[0] == 0
-    output = site.ask("status")[1]
-    assert "edge: all rules in shadow until " in output
-    assert ", by ops (incident 17)" in output
-    assert site.ask("shadow", "--domain", "edge", "--end")[0] == 0
-    assert site.ask("shadow", "--domain", "edge", "user=", "--for", "1s")[0] == 0
-    wait_until(lambda: "in shadow" not in site.ask("status")[1], "the shadow to end")
-    assert site.rules_json(site.root, "history")[0]["who"] == "plane"
-    status, output = site.ask("shadow", "--domain", "edgy", "--for", "10m")
-    assert (status, "there is no domain 'edgy'" in output) == (2, True), output
+def test_a_bad_day_of_an_operator(site: PlaneSite, tmp_path: Path) -> None:
+    """A bad change is undone by itself, a good one goes through all stages; beside it a customer is squeezed at once,
+    and root, relay and nodes are killed: whoever has the staged limit has it on every node, all the time."""
+    rules, tighter = (write_rules(tmp_path / name, text) for name, text in (("rules", RULES), ("tighter", TIGHTER)))
+    root, relay = free_address(), free_address()
+    with (
+        site.plane("root", root, *STAGES) as first,
+        site.plane("relay", relay, "--upstream", root) as second,
+        site.node("n1", relay, ready=False) as one,
+    ):
+        assert site.rules(root, "publish", str(rules), "--now", "--why", "first")[0] == 0
+        one.wait_ready()
+        with site.node("n2", relay) as two:
+            _is_undone_by_itself(site, root, one, two)
+            staged = _goes_on_beside_a_squeeze(site, root, tighter, one, two)
+            _is_held_through_kills(site, root, (first, second, one, two), staged)
 
 
-def test_a_rollout_goes_on_after_its_root_was_restarted(site: Site, rules: Path) -> None:
-    with site.plane("root", site.root, *LONG):
-        site.ask("publish", str(rules), "--now")
-        site.ask(*SQUEEZE)
-        assert _rollouts(site)[0]["share"] == "1%"
-    with site.plane("root", site.root, *LONG):
-        assert _rollouts(site)[0]["share"] == "1%"
+def _is_undone_by_itself(site: PlaneSite, root: str, one: Headgate, two: Headgate) -> None:
+    status, output = site.rules(root, "put", "--domain", "edge", "user=", "--limit", "1/year", "--why", "a typo")
+    assert status == 0, output
+    wait_until(lambda: 1 in limits_of(one).values(), "some to have the staged limit")
+    assert limits_of(one) == limits_of(two), "a key has one limit on all nodes"
+    for node in (one, two):
+        call(node, 60)
+    wait_until(lambda: not rollouts(site, root), "the plane to take it back")
+    wait_until(lambda: set(limits_of(one).values()) == {1000}, "the limit in force for everybody")
+    last = site.rules_json(root, "history")[0]
+    assert (last["who"], "more than the rules in force" in last["why"]) == ("plane", True), last
 
 
-@pytest.mark.parametrize("share", ["2", "101%", "-1%", "x"])
-def test_a_share_that_is_none_is_refused(share: str) -> None:
-    done = run("rules", *SQUEEZE, f"--expect-denials={share}")
-    assert done.returncode == 2
-    assert "expected a percentage from 0% to 100%, like 5% or 0.5%" in done.stderr
+def _goes_on_beside_a_squeeze(
+    site: PlaneSite, root: str, tighter: Path, one: Headgate, two: Headgate
+) -> dict[str, int]:
+    assert site.rules(root, "publish", str(tighter), "--why", "a little less")[0] == 0
+    assert site.rules(root, "halt", "--why", "wait")[0] == 0
+    wait_until(lambda: set(limits_of(one).values()) == {900, 1000}, "some to have the staged limit")
+    status, output = site.rules(root, "put", "--domain", "edge", "user=x*", "--limit", "9/year")
+    assert (status, "a little less" in output) == (2, True), "another one is refused, with what is under way"
+    squeeze = ("put", "--domain", "edge", "user=user-7", "--limit", "5/year", "--now", "--why", "squeeze")
+    assert site.rules_json(root, *squeeze)["behind"] == []
+    assert limit_of(one, "user-7") == limit_of(two, "user-7") == 5
+    found = limits_of(one)
+    assert found == limits_of(two)
+    assert set(found.values()) == {5, 900, 1000}
+    return found
 
 
-def _rollouts(site: Site) -> list[dict[str, Any]]:
-    status, output = site.ask("status", "--json")
-    assert status in (0, 1), output
-    rollouts: list[dict[str, Any]] = json.loads(output)["rollouts"]
-    return rollouts
+def _is_held_through_kills(site: PlaneSite, root: str, killed: tuple[Headgate, ...], staged: dict[str, int]) -> None:
+    for headgate in killed:
+        headgate.process.kill()
+    node_one, node_two = (site.node(name, root) for name in ("n1", "n2"))
+    with node_one as one, node_two as two:
+        assert limits_of(one) == limits_of(two) == staged, "from their disks, while nobody can be asked"
+        with site.plane("root", root, *STAGES):
+            assert site.rules(root, "halt", "--resume", "--why", "go on")[0] == 0
+            wait_until(lambda: not rollouts(site, root), "all stages to pass")
+            wait_until(lambda: limits_of(one) == limits_of(two) == _all(900), "it to be in force for everybody")
+
+
+def _all(limit: int) -> dict[str, int]:
+    return {user: 5 if user == "user-7" else limit for user in USERS}
+
+
+def test_a_shadow_stops_denials_on_every_node_and_ends_by_itself(site: PlaneSite, tmp_path: Path) -> None:
+    rules = write_rules(tmp_path / "rules", RULES.replace("1000", "1"))
+    root = free_address()
+    with site.plane("root", root):
+        site.rules(root, "publish", str(rules), "--now")
+        with site.node("n1", root) as node:
+            assert [denied(node) for _ in range(3)] == [False, True, True]
+            status, output = site.rules(root, "shadow", "--domain", "edge", "--for", "4s", "--why", "stop")
+            assert status == 0, output
+            wait_until(lambda: not denied(node), "nobody to be denied")
+            wait_until(lambda: denied(node), "it to end by itself")
+
+
+def denied(node: Headgate) -> bool:
+    answers: list[bytes | None] = []
+    connection = Connection(node.grpc, METHOD)
+    connection.call(0, payload("ann"))
+    connection.send()
+    while not answers:
+        connection.receive(lambda _, message: answers.append(message))
+    connection.socket.close()
+    return RateLimitResponse.FromString(answers[0] or b"").overall_code == RateLimitResponse.OVER_LIMIT
