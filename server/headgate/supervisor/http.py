@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from headgate.errors import NotReady
+from headgate.runtime.nodes import describe_nodes
 from headgate.runtime.top import MOST_SHOWN, asked_limit, merge_tops
 from headgate.runtime.trend import asked_grain, merge_trends
 from headgate.supervisor.merge import merge_expositions
@@ -79,6 +80,8 @@ class WorkersHttp(HttpListener):
             web.get("/explain", self._log),
             web.get("/top", self._top),
             web.get("/trend", self._trend),
+            web.get("/nodes", self._nodes),
+            web.get("/bulletins", self._all_bulletins),
             web.post("/json", self._json),
         ]
         super().__init__(endpoint, routes)
@@ -134,6 +137,23 @@ class WorkersHttp(HttpListener):
     async def _trend(self, request: web.Request) -> web.Response:
         grain_s = asked_grain(request.query)
         return web.json_response(merge_trends(await self._reports(f"/trend?grain_s={grain_s}"), grain_s))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        return web.json_response(describe_nodes(await self._bulletins(asked_grain(request.query)), request.query))
+
+    async def _all_bulletins(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._bulletins(asked_grain(request.query)))
+
+    async def _bulletins(self, grain_s: int) -> dict[str, Any]:
+        """Return the region's, as the first worker knows them, and each worker's own, newer or while the origin is
+        away.
+        """
+        target = f"/bulletins?grain_s={grain_s}"
+        own, (_, first) = await asyncio.gather(self._reports(f"{target}&own=true"), self._first_answer(target))
+        told: dict[str, Any] = json.loads(first.body)
+        ours = [said for report in own for said in report["bulletins"]]
+        runs = {said["run"] for said in ours}
+        return {**told, "bulletins": ours + [said for said in told["bulletins"] if said["run"] not in runs]}
 
     async def _reports(self, target: str) -> list[Any]:
         """Return what each worker that answers says."""

@@ -41,6 +41,10 @@ class HttpSources:
     top: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
     trend: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
     """Returns decisions over time."""
+    nodes: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
+    """Describes the region's nodes, and all together."""
+    bulletins: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
+    """Returns what each node says of itself."""
     rlconfig: Callable[[], str] = str
     """Returns the rules in the words of envoyproxy/ratelimit."""
 
@@ -63,6 +67,8 @@ class HttpServer(HttpListener):
             web.get("/explain", self._explain),
             web.get("/top", self._top),
             web.get("/trend", self._trend),
+            web.get("/nodes", self._nodes),
+            web.get("/bulletins", self._bulletins),
             web.post("/json", self._json),
         ]
         super().__init__(endpoint, routes)
@@ -115,3 +121,17 @@ class HttpServer(HttpListener):
 
     async def _trend(self, request: web.Request) -> web.Response:
         return web.json_response(self._sources.trend(request.query))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        return await _told(self._sources.nodes, request)
+
+    async def _bulletins(self, request: web.Request) -> web.Response:
+        return await _told(self._sources.bulletins, request)
+
+
+async def _told(
+    source: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None, request: web.Request
+) -> web.Response:
+    if source is None:
+        return error_response(404, "nodes are not shown here")
+    return web.json_response(await source(request.query))

@@ -24,12 +24,13 @@ from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 
 HEALTH: Final = frozenset(("/healthz", "/readyz", "/healthcheck"))
 _DECISIONS: Final = frozenset(("/json",))
-_INSIGHT: Final = frozenset(
-    ("/", "/rules", "/rlconfig", "/metrics", "/version", "/regions", "/top", "/trend", "/decisions", "/explain")
+_GUARDED_INSIGHT: Final = frozenset(
+    ("/rules", "/rlconfig", "/regions", "/top", "/trend", "/nodes", "/bulletins", "/decisions", "/explain")
 )
+_INSIGHT: Final = frozenset(("/", "/metrics", "/version")) | _GUARDED_INSIGHT
 _METRICS: Final = frozenset(("/metrics",))
 _DEBUG: Final = frozenset(("/rlconfig",))
-_GUARDED: Final = frozenset(("/json", "/rules", "/rlconfig", "/regions", "/top", "/trend", "/decisions", "/explain"))
+_GUARDED: Final = _DECISIONS | _GUARDED_INSIGHT
 
 
 class Surface(Enum):

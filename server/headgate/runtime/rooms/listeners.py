@@ -25,6 +25,7 @@ from headgate.runtime.room import CallerMethod, Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.exchange import ExchangeRoom
 from headgate.runtime.rooms.handler import HandlerRoom
+from headgate.runtime.rooms.nodes import NodesRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.rules import RulesRoom
 from headgate.runtime.rooms.telemetry import TelemetryRoom
@@ -55,6 +56,7 @@ class ListenersRoom(Room):
         self._region = rooms.get(RegionRoom)
         self._exchange = rooms.get(ExchangeRoom)
         self._handler = rooms.get(HandlerRoom)
+        self._nodes = rooms.get(NodesRoom)
         self._tokens: TokenFile | None = None
         """None where callers need none."""
         self._https: list[HttpServer] = []
@@ -122,6 +124,8 @@ class ListenersRoom(Room):
             explain=self._log.views.explain,
             top=self._handler.top.describe,
             trend=self._handler.trend.describe,
+            nodes=self._nodes.describe,
+            bulletins=self._nodes.bulletins,
             rlconfig=lambda: ratelimit_text(self._rules.store.current),
         )
 
