@@ -130,6 +130,7 @@ def test_workers_are_nodes_too_and_told_even_without_the_origin(rules: Path, red
         redis.stop()
         wait_until(lambda: told(served)["error"], "the origin to be missed")
         wait_until(lambda: told(served)["summed"] == names[:2], "the workers alone to be heard")
+        assert served.stop() == 0
 
 
 def test_a_node_on_its_own_tells_of_itself(rules: Path) -> None:

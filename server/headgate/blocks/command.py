@@ -12,8 +12,9 @@ from headgate.console.admin_call import SERVERS_HELP, addresses_of, call, on_all
 from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, warn, write
 from headgate.console.parsers import Commands
 from headgate.console.target import add_target
+from headgate.endpoint.message_json import as_json, shown_time
 from headgate.errors import ConfigError
-from headgate.keys.command import DEFAULT_ADDR, as_json, ends_of, shown_time
+from headgate.keys.command import DEFAULT_ADDR, ends_of
 
 TIMEOUT_S: Final = 5.0
 """Seconds to wait unless told: an origin that does not answer is given up after about two."""

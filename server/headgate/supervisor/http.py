@@ -23,7 +23,8 @@ from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.exposition import Format
-from headgate.transport.http_access import Surface
+from headgate.transport.http import PEER
+from headgate.transport.http_access import OPERATIONS, Surface
 from headgate.transport.http_listener import HttpEndpoint, HttpListener, healthcheck, healthz, pretty
 from headgate.transport.http_page import page
 from headgate.transport.scrapes import Scrapes
@@ -83,6 +84,7 @@ class WorkersHttp(HttpListener):
             web.get("/nodes", self._nodes),
             web.get("/bulletins", self._all_bulletins),
             web.post("/json", self._json),
+            *(web.post(path, self._operate) for path in OPERATIONS),
         ]
         super().__init__(endpoint, routes)
         self.unscraped: Counter[str] = Counter({member.name: 0 for member in members})
@@ -213,6 +215,19 @@ class WorkersHttp(HttpListener):
             if answer is not None and answer.status == 200
         }
         return first, member.name, told
+
+    # The first worker alone: it has the operators' side
+
+    async def _operate(self, request: web.Request) -> web.Response:
+        body = await self.read_body(request)
+        headers = end_to_end(request.headers)
+        headers[PEER] = request.remote or ""
+        first = self._members[0]
+        try:
+            answer = await first.upstream.post(request.path, self.limits.request_timeout_s, headers, body)
+        except NoAnswer as error:
+            raise NotReady(f"worker {first.name}: {error}") from error
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
     # One worker after the other
 

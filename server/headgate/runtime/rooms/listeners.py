@@ -15,6 +15,7 @@ from headgate.endpoint.instruments import register_certificates, register_tokens
 from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
+from headgate.errors import NotReady
 from headgate.rules.describe import describe_rules
 from headgate.rules.ratelimit_text import ratelimit_text
 from headgate.runtime import tracing
@@ -32,8 +33,9 @@ from headgate.runtime.rooms.telemetry import TelemetryRoom
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.admin import AdminServer, Method
 from headgate.transport.http import HttpServer, HttpSources
-from headgate.transport.http_access import OPEN
+from headgate.transport.http_access import OF_WORKER
 from headgate.transport.http_listener import addresses_of
+from headgate.transport.http_operators import HttpOperators
 from headgate.transport.instruments import register_grpc, register_http, register_ratelimit_calls
 from headgate.transport.interface import Serving, Transport
 from headgate.transport.select import choose_transport
@@ -63,6 +65,8 @@ class ListenersRoom(Room):
         """One, or one for callers and one for operators."""
         self._admin: AdminServer | None = None
         """None where nobody may change keys."""
+        self._operators: HttpOperators | None = None
+        """The same over HTTP; None until the operators' side is open."""
         self._admin_tokens: AdminTokens | None = None
         """None where operators need none."""
         self._listening: dict[str, Close] = {}
@@ -103,9 +107,8 @@ class ListenersRoom(Room):
         sources = self._sources()
         endpoints = http_endpoints(settings, self._tokens, context.bounded, settings.max_message_bytes)
         if context.worker is not None:
-            # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
             limits = replace(endpoints[0].limits, scrape_kept_s=0.0)
-            endpoints = [replace(endpoints[0], access=OPEN, limits=limits)]
+            endpoints = [replace(endpoints[0], access=OF_WORKER, limits=limits)]
         self._https = [HttpServer(endpoint, sources) for endpoint in endpoints]
         for listener in self._https:
             await listener.start()
@@ -126,8 +129,14 @@ class ListenersRoom(Room):
             trend=self._handler.trend.describe,
             nodes=self._nodes.describe,
             bulletins=self._nodes.bulletins,
+            operate=None if self.context.settings.admin_grpc is None else self._operate,
             rlconfig=lambda: ratelimit_text(self._rules.store.current),
         )
+
+    async def _operate(self, path: str, body: bytes, authorization: str | None, peer: str) -> Mapping[str, Any]:
+        if self._operators is None:
+            raise NotReady("the operators' side is not open yet")
+        return await self._operators.call(path, body, authorization, peer)
 
     async def _bind_admin(self) -> None:
         """Open the operators' side. Any one worker's is enough: what it does is done at the origin."""
@@ -142,6 +151,7 @@ class ListenersRoom(Room):
             settings.admin_grpc, methods, admins, logger, tls=tls, socket_mode=self.context.socket_mode
         )
         self._admin, self._admin_tokens = server, admins.tokens
+        self._operators = HttpOperators(methods, admins)
         await server.start()
         self._listening[server.address] = _without_patience(server.stop)
 
