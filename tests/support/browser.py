@@ -113,9 +113,10 @@ class Tab:
         found: list[str] = await self.evaluate(f"[...{outside}{shown}, ...{wider}{shown}]")
         return found
 
-    async def picture(self) -> bytes:
-        """Of the whole page, as PNG."""
-        height = await self.evaluate("document.documentElement.scrollHeight")
+    async def picture(self, height: float | None = None) -> bytes:
+        """Of the whole page, or so much of it, as PNG."""
+        if height is None:
+            height = await self.evaluate("document.documentElement.scrollHeight")
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
         told = await self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(told["data"])

@@ -39,7 +39,7 @@ class RegionBoard:
         self._shard = shard
         self._clock = clock
         self._wanted_here: dict[str, float] = {}
-        """Until when this process has to tell what goes on, by grain."""
+        """Time until which this process has to tell what goes on, by grain."""
         self._wanted_there: tuple[str, ...] = ()
         self._left = False
         self._others: list[dict[str, Any]] = []

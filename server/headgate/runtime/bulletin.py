@@ -22,7 +22,7 @@ from headgate.runtime.trend import Trend
 from headgate.telemetry.tallies import Tallies, TallyName
 
 FORMAT: Final = 1
-"""Of what a bulletin says: one of another format is shown by name alone."""
+"""Number of the format: a bulletin of another one is shown by name alone."""
 MAX_PLAIN_BYTES: Final = 1024 * 1024
 MOST_RULES: Final = 100
 """Rules with their rates, the busiest."""
@@ -118,7 +118,7 @@ def decode(run: bytes, content: bytes) -> dict[str, Any]:
     opened = zlib.decompressobj()
     try:
         plain = opened.decompress(content, MAX_PLAIN_BYTES)
-        said = None if opened.unconsumed_tail else json.loads(plain)
+        said = json.loads(plain) if opened.eof else None
     except (zlib.error, ValueError, RecursionError):
         said = None
     if isinstance(said, dict) and _is_known(said):

@@ -14,6 +14,8 @@ from headgate.runtime.trend import asked_grain, merge_trends
 
 SILENT_MS: Final = 6_000
 """Age of a bulletin at which its node counts as silent: three were missed."""
+MOST_WAITED_S: Final = SILENT_MS // 1000
+"""Seconds that the newest step waits for nodes that have not told of it."""
 MOST_RULES: Final = 100
 _WORST: Final = ("closed", "half_open", "open")
 """States of breakers, the worst last."""
@@ -33,7 +35,7 @@ def describe_nodes(told: Mapping[str, Any], query: Mapping[str, str]) -> Mapping
         "error": told["error"],
         "nodes": [_node(one, common) for one in said],
         "summed": [one["node"] for one in summed],
-        "trend": merge_trends([one["trend"][str(grain_s)] for one in summed], grain_s),
+        "trend": _trend([one["trend"][str(grain_s)] for one in summed], grain_s),
         "top": merge_tops([one["top"] for one in summed], limit),
         "rules": _rules(summed),
         "shards": _shards(answering),
@@ -66,6 +68,17 @@ def _node(said: Said, common: str) -> dict[str, Any]:
     rules = {**said["rules"], "differ": said["rules"]["digest"] != common}
     told = {name: said[name] for name in ("version", "state", "started_ms", "shards")}
     return {**known, "answers": _answers(said), **told, "rules": rules}
+
+
+def _trend(trends: Sequence[Mapping[str, Any]], grain_s: int) -> Mapping[str, Any]:
+    """Add up decisions over time, up to the step that every node has told of: bulletins are some seconds apart."""
+    latest = [trend["buckets"][-1]["begin_s"] for trend in trends if trend["buckets"]]
+    # A clock that is far behind does not hold all others back.
+    end_s = max(min(latest), max(latest) - MOST_WAITED_S) if latest else 0
+    told = [
+        {**trend, "buckets": [bucket for bucket in trend["buckets"] if bucket["begin_s"] <= end_s]} for trend in trends
+    ]
+    return merge_trends(told, grain_s)
 
 
 def _rules(summed: Iterable[Said]) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ class ListenersRoom(Room):
         self._admin: AdminServer | None = None
         """None where nobody may change keys."""
         self._operators: HttpOperators | None = None
-        """The same over HTTP; None until the operators' side is open."""
+        """Operators' side over HTTP; None until it is open."""
         self._admin_tokens: AdminTokens | None = None
         """None where operators need none."""
         self._listening: dict[str, Close] = {}

@@ -75,7 +75,7 @@ function denials(told) {
   }
   const rows = [...keys.values()].map(one => [short(new Date(one.time_ms).toISOString().slice(11, 19)), one.domain, one.rule,
     one.entries.length ? {text: one.key, href: keyAddress(one.domain, one.entries)} : one.key,
-    number(one.times), number(`${one.counted} of ${one.limit}`), one.reason, one.path, number(`${(one.retry_ms / 1000).toFixed(1)} s`),
+    number(one.times), number(`${one.counted} of ${one.limit}`), one.reason, short(one.path), number(`${(one.retry_ms / 1000).toFixed(1)} s`),
     {label: "explain", act: () => explain({id: one.id})}]);
   fill("denials", rows, told.logged === false ? "This node keeps no decision log: give it a data_dir." : "Nothing was denied in the last five minutes.");
 }
