@@ -163,7 +163,7 @@ def live(worker: dict[str, Any]) -> int:
 
 def another(server: Process, pid: int) -> bool:
     worker = server.get("/readyz").json()["workers"][1]
-    return worker["pid"] != pid and worker["state"] == "serving"
+    return bool(worker["pid"] != pid and worker["state"] == "serving")
 
 
 def test_a_blocked_callers_denial_is_explained_by_the_block(rules: Path, tokens: Path, tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from headgate.runtime.bulletin import MAX_BULLETIN_BYTES, decode, encode
+from headgate.origin.operations.bulletins import MAX_BULLETIN_BYTES
+from headgate.runtime.bulletin import decode, encode
 from headgate.runtime.nodes import SILENT_MS, describe_nodes
 
 
