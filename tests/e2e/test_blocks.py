@@ -2,8 +2,11 @@
 
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headgate_client import Headgate
@@ -51,7 +54,11 @@ def block(tokens: Path, addresses: str, *arguments: str) -> Ended:
 
 
 def admitted(node: Process, **entries: str) -> bool:
-    with Headgate(node.grpc, "edge", timeout=5, on_error="raise") as client:
+    return admitted_at(node.grpc, **entries)
+
+
+def admitted_at(address: str, **entries: str) -> bool:
+    with Headgate(address, "edge", timeout=5, on_error="raise") as client:
         return client.check([entries]).allowed
 
 
@@ -120,6 +127,56 @@ def test_without_redis_the_nodes_that_are_asked_block_and_tell_it_when_it_is_bac
         redis.start()
         wait_until(lambda: not admitted(three, user="eve"), "the block on the node that was not asked")
         assert admitted(three, user="bob")
+
+
+def test_without_redis_every_worker_blocks_also_one_that_is_started_later(
+    rules: Path, tokens: Path, tmp_path: Path
+) -> None:
+    with contextlib.ExitStack() as stack:
+        redis = stack.enter_context(RedisServer())
+        address = f"unix:{tmp_path}/admin"
+        flags = ("--origin", redis.url, *PATIENT, "--workers", "2")
+        admin = ("--admin-grpc", address, "--admin-token-file", str(tokens))
+        server = stack.enter_context(serve(rules, *flags, *admin, grpc=f"unix:{tmp_path}/grpc"))
+        workers = server.grpc.split(",")
+        wait_until(lambda: all(live(worker) == 2 for worker in server.get("/readyz").json()["workers"]), "all workers")
+        assert [admitted_at(worker, user="eve") for worker in workers] == [True] * 2
+        redis.stop()
+        made = block(tokens, address, *WHY, "--for", "1h")
+        assert made.returncode == 0, made
+        assert "and the 1 other worker of its server of region local." in made.stdout
+        assert "does not know of it yet" in made.stderr
+        wait_until(lambda: not any(admitted_at(worker, user="eve") for worker in workers), "the block on all workers")
+        assert all(admitted_at(worker, user="bob") for worker in workers)
+
+        last = server.get("/readyz").json()["workers"][1]
+        os.kill(last["pid"], signal.SIGKILL)
+        wait_until(lambda: another(server, last["pid"]), "another worker in its place")
+        wait_until(lambda: not admitted_at(workers[1], user="eve"), "the block on the new worker")
+        assert admitted_at(workers[1], user="bob")
+        assert server.stop() == 0
+
+
+def live(worker: dict[str, Any]) -> int:
+    return int(worker["origin"]["live_nodes"])
+
+
+def another(server: Process, pid: int) -> bool:
+    worker = server.get("/readyz").json()["workers"][1]
+    return bool(worker["pid"] != pid and worker["state"] == "serving")
+
+
+def test_a_blocked_callers_denial_is_explained_by_the_block(rules: Path, tokens: Path, tmp_path: Path) -> None:
+    data = ("--data-dir", str(tmp_path / "data"))
+    with served(rules, tokens, *data, "--decision-log-values", "true") as (node, address):
+        assert admitted(node, user="eve")
+        assert block(tokens, address, *WHY, "--for", "1h").returncode == 0
+        assert not admitted(node, user="eve")
+        assert node.stop() == 0
+    told = json.loads(command("explain", "--json", *data, "--domain", "edge", "user=eve").stdout)
+    (cause,) = told["causes"]
+    assert (told["cause"], cause["entry"], cause["who"], cause["why"]) == ("blocked", "user=eve", "alice", "scrapes")
+    assert any("user=eve" in sentence and "alice" in sentence for sentence in told["sentences"])
 
 
 @pytest.mark.parametrize(

@@ -97,9 +97,26 @@ class Tab:
         """What a reader sees there."""
         return str(await self.evaluate(f"document.querySelector({json.dumps(selector)}).innerText"))
 
-    async def picture(self) -> bytes:
-        """Of the whole page, as PNG."""
-        height = await self.evaluate("document.documentElement.scrollHeight")
+    async def press(self, key: str, code: int) -> None:
+        """Press a key that has no character, or Enter."""
+        text = {"text": "\r"} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            await self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **text)
+
+    async def cut_off(self) -> list[str]:
+        """What a reader can't see whole: beyond the window's edge, or wider than the box that it is in."""
+        shown = ".map(one => one.tagName + ' ' + one.textContent.slice(0, 40))"
+        every = "[...document.querySelectorAll('body *')]"
+        outside = f"{every}.filter(one => one.getBoundingClientRect().right > innerWidth)"
+        boxes = "[...document.querySelectorAll('section, td, dd, h2, dialog')]"
+        wider = f"{boxes}.filter(one => one.scrollWidth > one.clientWidth + 1)"
+        found: list[str] = await self.evaluate(f"[...{outside}{shown}, ...{wider}{shown}]")
+        return found
+
+    async def picture(self, height: float | None = None) -> bytes:
+        """Of the whole page, or so much of it, as PNG."""
+        if height is None:
+            height = await self.evaluate("document.documentElement.scrollHeight")
         clip = {"x": 0, "y": 0, "width": WIDTH, "height": height, "scale": 1}
         told = await self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         return base64.b64decode(told["data"])

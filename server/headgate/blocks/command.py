@@ -12,8 +12,9 @@ from headgate.console.admin_call import SERVERS_HELP, addresses_of, call, on_all
 from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, warn, write
 from headgate.console.parsers import Commands
 from headgate.console.target import add_target
+from headgate.endpoint.message_json import as_json, shown_time
 from headgate.errors import ConfigError
-from headgate.keys.command import DEFAULT_ADDR, as_json, ends_of, shown_time
+from headgate.keys.command import DEFAULT_ADDR, ends_of
 
 TIMEOUT_S: Final = 5.0
 """Seconds to wait unless told: an origin that does not answer is given up after about two."""
@@ -120,9 +121,9 @@ def _report(args: argparse.Namespace, answers: Sequence[Any], what: str) -> int:
         if any(reach.stored for reach in reaches):
             places.append(f"every node of region {region} within a second")
             continue
-        nodes = sorted({reach.node for reach in reaches})
-        places.append(f"{', '.join(nodes)} of region {region}")
-        others = max(reach.live_nodes for reach in reaches) - len(nodes)
+        nodes = {reach.node: max(1, reach.nodes_here) for reach in reaches}
+        places.append(f"{', '.join(_workers(node, nodes[node]) for node in sorted(nodes))} of region {region}")
+        others = max(reach.live_nodes for reach in reaches) - sum(nodes.values())
         warn(f"the origin of region {region} does not know of it yet ({reaches[0].reason}): it is told when it answers")
         if others > 0:
             warn(
@@ -131,6 +132,10 @@ def _report(args: argparse.Namespace, answers: Sequence[Any], what: str) -> int:
             )
             status = EXIT_FAILED
     return _print(args, answers, f"{what}: on {'; '.join(places)}.", status)
+
+
+def _workers(node: str, count: int) -> str:
+    return node if count == 1 else f"{node} and the {count - 1} other worker{'s' if count > 2 else ''} of its server"
 
 
 def _print(args: argparse.Namespace, answers: Sequence[Message], sentence: str, status: int) -> int:

@@ -48,6 +48,8 @@ class BlocksService:
     node: str
     region: str
     logger: FilteringBoundLogger
+    workers: int = 1
+    """Workers of this server: what one of them keeps, all do."""
     stats: BlocksStats = field(default_factory=BlocksStats)
 
     def methods(self) -> Mapping[str, AdminMethod]:
@@ -87,7 +89,10 @@ class BlocksService:
 
     async def _write(self, entry: MapEntry) -> pb.Reach:
         """Write to the region's map, or have it in force here until that is possible."""
-        reach = pb.Reach(node=self.node, region=self.region, stored=True, live_nodes=self._live_nodes())
+        live_nodes = self._live_nodes()
+        reach = pb.Reach(
+            node=self.node, region=self.region, stored=True, live_nodes=live_nodes, nodes_here=self.workers
+        )
         try:
             state = await self.region_map.write([entry])
         except OriginError as error:

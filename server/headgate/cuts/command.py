@@ -11,7 +11,8 @@ from headgate.console.admin_call import call
 from headgate.console.output import EXIT_FAILED, EXIT_OK, write
 from headgate.console.parsers import Commands
 from headgate.console.target import add_target
-from headgate.keys.command import DEFAULT_ADDR, as_json
+from headgate.endpoint.message_json import as_json
+from headgate.keys.command import DEFAULT_ADDR
 
 TIMEOUT_S: Final = 60.0
 """Seconds to wait unless told: a million keys are looked at."""

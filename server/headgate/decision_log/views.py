@@ -93,6 +93,7 @@ def _denial(record: DecisionRecord) -> dict[str, Any]:
         "id": record.id,
         "domain": record.rule.domain,
         "rule": record.rule.text,
+        "entries": list(record.entries),
         "key": ", ".join([f"{name}={value}" for name, value in record.entries]) or _caller(record),
         "path": record.path,
         "reason": reason_of(causes_of(record, [record], _NOTHING_ELSE)),

@@ -90,6 +90,15 @@ class Admins:
             raise Unauthenticated(NO_TOKEN)
         return Operator("/".join(reversed(proofs))[:MAX_WHO_CHARS], str(context.peer()))
 
+    def identify_by_token(self, header: str | None, peer: str) -> Operator:
+        """Identify an operator who can show nothing but a token, as over HTTP. Raises Unauthenticated or Forbidden."""
+        if self.certificates or self.tokens is None:
+            raise Forbidden(
+                "operators must show a client certificate, and HTTP has no TLS here: use `headgate key` and "
+                "`headgate block`"
+            )
+        return Operator(self.tokens.owner_of(header), peer)
+
 
 AdminMethod = Callable[[bytes, Operator], Awaitable[bytes]]
 """A serialized request and who makes it, to a serialized answer."""

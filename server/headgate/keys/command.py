@@ -3,7 +3,7 @@
 import argparse
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from google.protobuf.message import Message
@@ -14,14 +14,13 @@ from headgate.console.admin_call import call
 from headgate.console.output import EXIT_FAILED, EXIT_OK, write
 from headgate.console.parsers import Commands, accepting, uint32
 from headgate.console.target import add_target
+from headgate.endpoint.message_json import as_json
 from headgate.errors import ConfigError
 
 DEFAULT_ADDR: Final = "127.0.0.1:8083"
 _SERVICE: Final = "headgate.v1.Keys"
 _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION = re.compile(r"(?:\d+[smhd])+")
-_TIMES: Final = ("until_ms", "made_ms", "time_ms", "arrival_ms")
-"""Fields that are points in time: shown for people too."""
 
 _EPILOG = r"""
 The server's `admin_grpc` listener is asked, with a token of its `admin_token_file` or a certificate. A key is named by
@@ -176,29 +175,3 @@ def _ask(args: argparse.Namespace, method: str, request: Message, answer: type[M
     reply = call(args, args.addr, f"/{_SERVICE}/{method}", request, answer, args.timeout)
     write(plain_json.dumps(as_json(reply), indent=2))
     return EXIT_OK if not done or getattr(reply, done) else EXIT_FAILED
-
-
-def as_json(message: Message) -> dict[str, Any]:
-    """Every field that is set or a plain number, with times for people beside those in milliseconds."""
-    shown: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
-        value = getattr(message, field.name)
-        if field.is_repeated:
-            shown[field.name] = [as_json(item) for item in value]
-        elif field.has_presence and not message.HasField(field.name):
-            continue
-        elif field.message_type is not None:
-            shown[field.name] = as_json(value)
-        else:
-            shown[field.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-            if field.name in _TIMES and value:
-                shown[field.name.removesuffix("_ms")] = shown_time(value)
-    return shown
-
-
-def shown_time(time_ms: int) -> str:
-    """A point in time, for people: UTC."""
-    try:
-        return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (OverflowError, ValueError, OSError):
-        return "beyond the calendar"

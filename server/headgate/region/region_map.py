@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -70,6 +70,8 @@ class RegionMapReplica:
         self._random = random
         self._logger = logger
         self._data_dir = data_dir
+        self.on_keep: Callable[[MapEntry], None] = lambda entry: None
+        """Called with what is kept here while the shard is away: who else can be told is told."""
         self._listeners: list[OnChange] = []
         self._entries = {entry.name: entry for entry in read_map_file(data_dir)}
         self._expires_ms = math.inf
@@ -131,10 +133,17 @@ class RegionMapReplica:
         """Have an entry that could not be written in force here; the shard is taught it as soon as it answers."""
         latest = max((known.stamp for known in self._entries.values()), default=0)
         made = made_now(entry, self._entries.get(entry.name), latest, self.now_ms())
-        if made is not None and self._merge([made]):
-            self._unsure = True
-            self._wanted.set()
+        if made is not None and self.learn(made):
+            self.on_keep(made)
             await self._save()
+
+    def learn(self, entry: MapEntry) -> bool:
+        """Take in an entry that the shard may not know; it is taught it as soon as it answers. False: it is known."""
+        if not self._merge([entry]):
+            return False
+        self._unsure = True
+        self._wanted.set()
+        return True
 
     async def refresh(self) -> None:
         """Fetch what is new now, as far as the shard answers."""
@@ -234,20 +243,28 @@ def read_map_file(data_dir: Path | None) -> list[MapEntry]:
         if path.stat().st_size > MAX_FILE_BYTES:
             return []
         rows = json.loads(path.read_bytes())
-        entries = [
-            MapEntry(base64.b64decode(name), base64.b64decode(value), int(expires_ms), int(stamp))
-            for name, value, expires_ms, stamp in rows
-        ]
+        entries = [entry_of(row) for row in rows]
     except (OSError, ValueError, TypeError):
         return []
     return [entry for entry in entries if entry.stamp > 0][:MOST_NAMES]
 
 
+def row_of(entry: MapEntry) -> tuple[str, str, int, int]:
+    """Write an entry as JSON can hold it."""
+    name, value = base64.b64encode(entry.name).decode(), base64.b64encode(entry.value).decode()
+    return name, value, entry.expires_ms, entry.stamp
+
+
+def entry_of(row: Sequence[Any]) -> MapEntry:
+    """Read what `row_of` wrote. Raises ValueError or TypeError."""
+    name, value, expires_ms, stamp = row
+    return MapEntry(base64.b64decode(name), base64.b64decode(value), int(expires_ms), int(stamp))
+
+
 @lru_cache(MOST_NAMES)
 def _row(entry: MapEntry) -> str:
     """An entry as the file has it. Remembered: of thousands one changes, and the file is written whole."""
-    name, value = base64.b64encode(entry.name).decode(), base64.b64encode(entry.value).decode()
-    return json.dumps([name, value, entry.expires_ms, entry.stamp])
+    return json.dumps(row_of(entry))
 
 
 def write_map_file(data_dir: Path, entries: Sequence[MapEntry]) -> None:

@@ -1,5 +1,5 @@
 """Advice about rules that are allowed and hardly intended: rules that nothing can match, names that no rule has,
-regular expressions, domains without a limit.
+regular expressions, limits of 0 for every value of a key, domains without a limit.
 
 Never a reason to refuse a set: `headgate rules check` says it, and serving goes on.
 """
@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from headgate.limiter.limit import Limit
 from headgate.rules.fields import shown
 from headgate.rules.problems import Problem
 from headgate.rules.ruleset import Domain, RuleInfo, RuleSet
@@ -23,6 +24,7 @@ def advise(rules: RuleSet) -> list[Problem]:
     for domain in rules.domains.values():
         found += [_at(domain.place(place), reason) for place, reason in _unmatched(domain, domain.level)]
         found += [_at(domain.place(place), reason) for place, reason in _expressions(domain.level)]
+        found += [_at(domain.place(place), reason) for place, reason in _zeros(domain.level)]
         if next(domain.limits(), None) is None:
             reason = f"warning: domain {shown(domain.name)} has no limit: nothing is denied by it"
             found.append(Problem(domain.file, 1, reason))
@@ -84,6 +86,25 @@ def _expressions(level: Level) -> Iterator[tuple[int, str]]:
         for node in slot.distinct():
             if node.children is not None:
                 yield from _expressions(node.children)
+
+
+def _zeros(level: Level) -> Iterator[tuple[int, str]]:
+    """Limits of 0 that deny whatever a value is. For one value it is how a caller is shut out, and meant."""
+    for slot in level.values():
+        wide = [(wildcard.pattern, wildcard.node, wildcard.place) for wildcard in slot.ordered]
+        if slot.any_node is not None:
+            wide.append(("", slot.any_node, slot.any_place))
+        for value, node, place in wide:
+            if node.limit is not None and _denies_all(node.limit):
+                name = shown(rule_name(slot.key, value))
+                yield place, f"warning: {name} has a limit of 0: every request that meets it is denied"
+        for node in slot.distinct():
+            if node.children is not None:
+                yield from _zeros(node.children)
+
+
+def _denies_all(limit: Limit) -> bool:
+    return limit.requests_per_unit == 0 and not limit.unlimited and not limit.shadow
 
 
 def _unknown_names(infos: list[RuleInfo]) -> Iterator[Problem]:

@@ -113,6 +113,11 @@ def decode_key(key: bytes) -> tuple[str, Steps, tuple[tuple[str, str], ...]]:
     return domain, tuple(steps), tuple(values)
 
 
+def has_digest(key: bytes) -> bool:
+    """Return true if a part is there by its digest: then the key does not say which descriptor meets it."""
+    return any(part.startswith(b"h:") for part in split_key(key))
+
+
 def _parts(key: bytes) -> Iterator[str]:
     for part in split_key(key):
         yield part[part.index(b":") + 1 :].decode("utf-8", "replace")

@@ -9,6 +9,7 @@ from structlog.typing import FilteringBoundLogger
 
 from headgate.clock import Clock
 from headgate.config import Settings
+from headgate.origin.region_map import MapEntry
 from headgate.runtime.identity import Identity
 from headgate.runtime.stopping import Stopping
 from headgate.telemetry.bounded import BoundedLogger
@@ -35,6 +36,10 @@ class WorkerRole:
     """Called with every state that the worker enters."""
     index: int = 0
     """Number of the worker, from 0."""
+    workers: int = 1
+    """Number of all workers, this one included."""
+    on_keep: Callable[[MapEntry], None] = lambda entry: None
+    """Called with an entry of the region's map that this worker keeps while the origin is away: the others hear it."""
 
 
 @dataclass(slots=True)

@@ -36,3 +36,8 @@ def _host_part(hostname: str) -> str:
     """The host's name without its domain, in the characters of a node id."""
     clean = re.sub(r"[^A-Za-z0-9-]+", "-", hostname.partition(".")[0]).strip("-")
     return clean[:_MAX_HOST_CHARS] or "node"
+
+
+def started_ms(identity: Identity) -> int:
+    """Time at which the process began, which its run number has in it."""
+    return identity.run >> _RUN_RANDOM_BITS

@@ -29,6 +29,7 @@ from headgate.runtime.rooms.exchange import ExchangeRoom
 from headgate.runtime.rooms.handler import HandlerRoom
 from headgate.runtime.rooms.keys import KeysRoom
 from headgate.runtime.rooms.listeners import ListenersRoom
+from headgate.runtime.rooms.nodes import NodesRoom
 from headgate.runtime.rooms.peers import PeersRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.reservations import ReservationsRoom
@@ -54,6 +55,7 @@ ROOMS: Final[tuple[type[Room], ...]] = (
     CutsRoom,
     HandlerRoom,
     ReservationsRoom,
+    NodesRoom,
     ListenersRoom,
 )
 """In the order in which they start: each may use those before it. They stop from the last to the first."""

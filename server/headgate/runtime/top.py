@@ -16,7 +16,7 @@ from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.rule_name import request_rule, rule_name
 from headgate.limiter.usage import used_at
-from headgate.rules.keys import decode_key
+from headgate.rules.keys import decode_key, has_digest
 from headgate.telemetry.sketch import Recent
 
 PERIOD_S: Final = 60.0
@@ -122,7 +122,8 @@ def _entry(
         (domain, name.id), {"domain": domain, "rule": name.id, "text": name.text, "denied": [], "admitted": []}
     )
     if len(rule[kind]) < limit:
-        rule[kind].append({"values": dict(values), **fields})
+        hashed = {"hashed": True} if has_digest(key) else {}
+        rule[kind].append({"values": dict(values), **fields, **hashed})
 
 
 def _most(limit: Limit) -> int:

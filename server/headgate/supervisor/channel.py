@@ -90,6 +90,9 @@ class Channel:
         return [json.loads(line) for line in lines]
 
 
+KEPT = "kept"
+"""In a message: an entry of the region's map that a worker keeps while the origin is away, for the other workers."""
+
 _BEAT_KEY = "beat"
 
 

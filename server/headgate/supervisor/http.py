@@ -15,6 +15,7 @@ from typing import Any
 from aiohttp import web
 
 from headgate.errors import NotReady
+from headgate.runtime.nodes import describe_nodes
 from headgate.runtime.top import MOST_SHOWN, asked_limit, merge_tops
 from headgate.runtime.trend import asked_grain, merge_trends
 from headgate.supervisor.merge import merge_expositions
@@ -22,7 +23,8 @@ from headgate.supervisor.process import WorkerState
 from headgate.supervisor.slot import WorkerSlot
 from headgate.supervisor.upstream import NoAnswer, NotReached, Upstream, WorkerAnswer, end_to_end
 from headgate.telemetry.exposition import Format
-from headgate.transport.http_access import Surface
+from headgate.transport.http import PEER
+from headgate.transport.http_access import OPERATIONS, Surface
 from headgate.transport.http_listener import HttpEndpoint, HttpListener, healthcheck, healthz, pretty
 from headgate.transport.http_page import page
 from headgate.transport.scrapes import Scrapes
@@ -79,7 +81,10 @@ class WorkersHttp(HttpListener):
             web.get("/explain", self._log),
             web.get("/top", self._top),
             web.get("/trend", self._trend),
+            web.get("/nodes", self._nodes),
+            web.get("/bulletins", self._all_bulletins),
             web.post("/json", self._json),
+            *(web.post(path, self._operate) for path in OPERATIONS),
         ]
         super().__init__(endpoint, routes)
         self.unscraped: Counter[str] = Counter({member.name: 0 for member in members})
@@ -134,6 +139,23 @@ class WorkersHttp(HttpListener):
     async def _trend(self, request: web.Request) -> web.Response:
         grain_s = asked_grain(request.query)
         return web.json_response(merge_trends(await self._reports(f"/trend?grain_s={grain_s}"), grain_s))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        return web.json_response(describe_nodes(await self._bulletins(asked_grain(request.query)), request.query))
+
+    async def _all_bulletins(self, request: web.Request) -> web.Response:
+        return web.json_response(await self._bulletins(asked_grain(request.query)))
+
+    async def _bulletins(self, grain_s: int) -> dict[str, Any]:
+        """Return the region's, as the first worker knows them, and each worker's own, newer or while the origin is
+        away.
+        """
+        target = f"/bulletins?grain_s={grain_s}"
+        own, (_, first) = await asyncio.gather(self._reports(f"{target}&own=true"), self._first_answer(target))
+        told: dict[str, Any] = json.loads(first.body)
+        ours = [said for report in own for said in report["bulletins"]]
+        runs = {said["run"] for said in ours}
+        return {**told, "bulletins": ours + [said for said in told["bulletins"] if said["run"] not in runs]}
 
     async def _reports(self, target: str) -> list[Any]:
         """Return what each worker that answers says."""
@@ -193,6 +215,19 @@ class WorkersHttp(HttpListener):
             if answer is not None and answer.status == 200
         }
         return first, member.name, told
+
+    # The first worker alone: it has the operators' side
+
+    async def _operate(self, request: web.Request) -> web.Response:
+        body = await self.read_body(request)
+        headers = end_to_end(request.headers)
+        headers[PEER] = request.remote or ""
+        first = self._members[0]
+        try:
+            answer = await first.upstream.post(request.path, self.limits.request_timeout_s, headers, body)
+        except NoAnswer as error:
+            raise NotReady(f"worker {first.name}: {error}") from error
+        return web.Response(status=answer.status, body=answer.body, headers=answer.headers)
 
     # One worker after the other
 

@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, Process
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.config.handover import settings_from_plain, settings_to_plain
 from headgate.runtime.stopping import STOP_SIGNALS
-from headgate.supervisor.channel import Channel, Message, Order, is_beat
+from headgate.supervisor.channel import KEPT, Channel, Message, Order, is_beat
 from headgate.supervisor.pulse import MOST_MISSED, MOST_MISSED_STARTING, WorkerPulse, no_sign_of_life
 
 STOP_GRACE_S = 20.0
@@ -56,6 +56,8 @@ class WorkerSpec:
     directory: Path
     """Directory of its own, which it makes, for its private HTTP socket and other temporary files."""
     settings: Settings
+    workers: int = 1
+    """Number of all workers."""
 
     def to_message(self) -> Message:
         return {
@@ -63,12 +65,13 @@ class WorkerSpec:
             "reuse_port": self.reuse_port,
             "directory": str(self.directory),
             "settings": settings_to_plain(self.settings),
+            "workers": self.workers,
         }
 
     @classmethod
     def from_message(cls, message: Message) -> Self:
         settings = settings_from_plain(message["settings"])
-        return cls(message["index"], message["reuse_port"], Path(message["directory"]), settings)
+        return cls(message["index"], message["reuse_port"], Path(message["directory"]), settings, message["workers"])
 
 
 class WorkerProcess:
@@ -82,6 +85,9 @@ class WorkerProcess:
         """Exit status, once it has ended; a signal's number, negative, if that ended it."""
         self.failure: str | None = None
         """Reason why it could not start, in its own words; or why it had to be ended."""
+        self.on_kept: Callable[[Sequence[Any]], None] = lambda row: None
+        """Called with what the worker keeps while the origin is away, as `row_of` writes it."""
+        self.on_serving: Callable[[], None] = lambda: None
         self._process = process
         self._channel = channel
         self._clock = clock
@@ -156,6 +162,11 @@ class WorkerProcess:
         if self._begun:
             self._tell(Order.SWITCH_LOG_LEVEL)
 
+    def tell_kept(self, row: Sequence[Any]) -> None:
+        """Tell the worker what another one keeps."""
+        if self._begun and self.is_alive:
+            self._channel.send({KEPT: row})
+
     def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             self._process.send_signal(signal.SIGKILL)
@@ -194,10 +205,14 @@ class WorkerProcess:
         if "failure" in message:
             self.failure = message["failure"]
             return
+        if KEPT in message:
+            self.on_kept(message[KEPT])
+            return
         self.state = WorkerState(message["state"])
         if self.state is WorkerState.SERVING:
             self._serving_since = self._clock.monotonic()
             self._settled.set()
+            self.on_serving()
 
     async def _wait(self) -> int:
         self.status = await self._process.wait()

@@ -29,6 +29,7 @@ from headgate.supervisor.addresses import GrpcAddresses
 from headgate.supervisor.backoff import Backoff
 from headgate.supervisor.http import Member, WorkersHttp
 from headgate.supervisor.instruments import register
+from headgate.supervisor.kept import KeptEntries
 from headgate.supervisor.process import STOP_GRACE_S, WorkerProcess, WorkerSpec, WorkerState
 from headgate.supervisor.pulse import BEAT_S
 from headgate.supervisor.slot import WorkerSlot
@@ -71,6 +72,9 @@ class WorkerSupervisor:
             WorkerSlot(index, self._spawn, self._tidy_up, Backoff(rng), self._logger)
             for index in range(settings.workers)
         ]
+        self._kept = KeptEntries(
+            lambda: [slot.process for slot in self._slots if slot.process is not None], clock.now_ms
+        )
         self._lag = LoopLag()
         self._bounded = BoundedLogger(logs.logger, clock)
         self._tasks = BackgroundTasks(self._bounded)
@@ -230,8 +234,11 @@ class WorkerSupervisor:
             # Another one at every start, so that no former self is mistaken for this one.
             node_id=f"{self._node}-w{index}-{self._random.getrandbits(32):08x}",
         )
-        spec = WorkerSpec(index, self._grpc.reuse_port, self._worker_directory(index), settings)
-        return await WorkerProcess.spawn(spec, self._clock, self._directory_fd)
+        directory = self._worker_directory(index)
+        spec = WorkerSpec(index, self._grpc.reuse_port, directory, settings, len(self._slots))
+        process = await WorkerProcess.spawn(spec, self._clock, self._directory_fd)
+        self._kept.follow(process)
+        return process
 
     def _tidy_up(self, index: int) -> None:
         """Remove the files of a worker that has ended, which it may not have had time to do."""

@@ -17,10 +17,13 @@ from collections.abc import Sequence
 
 from headgate.clock import SystemClock
 from headgate.errors import ConfigError
+from headgate.origin.region_map import MapEntry
+from headgate.region.region_map import entry_of, row_of
 from headgate.runtime.context import ServiceState, WorkerRole
+from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.service import Service
 from headgate.runtime.stopping import STOP_SIGNALS
-from headgate.supervisor.channel import Channel, Order
+from headgate.supervisor.channel import KEPT, Channel, Order
 from headgate.supervisor.orphan import end_with_supervisor
 from headgate.supervisor.process import STOP_GRACE_S, WorkerSpec
 from headgate.supervisor.pulse import BEAT_S
@@ -75,12 +78,18 @@ async def _serve(spec: WorkerSpec, channel: Channel, logs: Logs) -> int:
 
     def listen() -> None:
         for message in channel.receive():
-            _obey(service, logs, Order(message["order"]))
+            if KEPT in message:
+                service.rooms.get(RegionRoom).learn(entry_of(message[KEPT]))
+            else:
+                _obey(service, logs, Order(message["order"]))
         if channel.ended:
             loop.remove_reader(channel.fileno())
             service.stopping.stop(SUPERVISOR_GONE)
 
-    role = WorkerRole(reuse_port=spec.reuse_port, on_state=tell, index=spec.index)
+    def share(entry: MapEntry) -> None:
+        channel.send({KEPT: row_of(entry)})
+
+    role = WorkerRole(spec.reuse_port, on_state=tell, index=spec.index, workers=spec.workers, on_keep=share)
     service = Service(spec.settings, logs, SystemClock(), random.SystemRandom(), role)
     loop = asyncio.get_running_loop()
     loop.add_reader(channel.fileno(), listen)

@@ -10,16 +10,23 @@ from typing import Any
 
 from aiohttp import web
 
+from headgate.endpoint.tokens import AUTHORIZATION
 from headgate.endpoint.trust import network_of
+from headgate.errors import NotFound
 from headgate.pending import answer_future
 from headgate.telemetry.exposition import Format
 from headgate.transport import http_json
-from headgate.transport.http_access import Surface
+from headgate.transport.http_access import OPERATIONS, Surface
 from headgate.transport.http_listener import JSON, HttpEndpoint, HttpListener, healthcheck, healthz, pretty
+from headgate.transport.http_operators import NOT_SERVED
 from headgate.transport.http_page import page
 from headgate.transport.http_protocol import error_response
 from headgate.transport.interface import Handler
 from headgate.transport.scrapes import Scrapes
+
+PEER = "X-Forwarded-For"
+"""Header in which a supervisor tells a worker who asked."""
+MAX_PEER_CHARS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +48,12 @@ class HttpSources:
     top: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
     trend: Callable[[Mapping[str, str]], Mapping[str, Any]] = dict
     """Returns decisions over time."""
+    nodes: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
+    """Describes the region's nodes, and all together."""
+    bulletins: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None = None
+    """Returns what each node says of itself."""
+    operate: Callable[[str, bytes, str | None, str], Awaitable[Mapping[str, Any]]] | None = None
+    """Carries out an operator's method, by path, body, authorization and peer; None: there are none."""
     rlconfig: Callable[[], str] = str
     """Returns the rules in the words of envoyproxy/ratelimit."""
 
@@ -63,7 +76,10 @@ class HttpServer(HttpListener):
             web.get("/explain", self._explain),
             web.get("/top", self._top),
             web.get("/trend", self._trend),
+            web.get("/nodes", self._nodes),
+            web.get("/bulletins", self._bulletins),
             web.post("/json", self._json),
+            *(web.post(path, self._operate) for path in OPERATIONS),
         ]
         super().__init__(endpoint, routes)
         self._sources = sources
@@ -77,6 +93,15 @@ class HttpServer(HttpListener):
         status = 429 if response.overall_code == http_json.OVER_LIMIT else 200
         headers, text = http_json.response_headers(response), http_json.response_to_json(response)
         return web.Response(status=status, text=text, content_type=JSON, headers=headers)
+
+    async def _operate(self, request: web.Request) -> web.Response:
+        body = await self.read_body(request)
+        if self._sources.operate is None:
+            raise NotFound(NOT_SERVED)
+        # On a Unix socket it may be the supervisor that asks, for somebody whose address it knows.
+        peer = request.remote or request.headers.get(PEER, "")
+        header, shown = request.headers.get(AUTHORIZATION), f"http:{peer}"[:MAX_PEER_CHARS]
+        return web.json_response(await self._sources.operate(request.path, body, header, shown))
 
     async def _readyz(self, _: web.Request) -> web.Response:
         ready, detail = self._sources.readiness()
@@ -115,3 +140,17 @@ class HttpServer(HttpListener):
 
     async def _trend(self, request: web.Request) -> web.Response:
         return web.json_response(self._sources.trend(request.query))
+
+    async def _nodes(self, request: web.Request) -> web.Response:
+        return await _told(self._sources.nodes, request)
+
+    async def _bulletins(self, request: web.Request) -> web.Response:
+        return await _told(self._sources.bulletins, request)
+
+
+async def _told(
+    source: Callable[[Mapping[str, str]], Awaitable[Mapping[str, Any]]] | None, request: web.Request
+) -> web.Response:
+    if source is None:
+        return error_response(404, "nodes are not shown here")
+    return web.json_response(await source(request.query))

@@ -24,12 +24,26 @@ from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 
 HEALTH: Final = frozenset(("/healthz", "/readyz", "/healthcheck"))
 _DECISIONS: Final = frozenset(("/json",))
-_INSIGHT: Final = frozenset(
-    ("/", "/rules", "/rlconfig", "/metrics", "/version", "/regions", "/top", "/trend", "/decisions", "/explain")
+_GUARDED_INSIGHT: Final = frozenset(
+    ("/rules", "/rlconfig", "/regions", "/top", "/trend", "/nodes", "/bulletins", "/decisions", "/explain")
 )
+_INSIGHT: Final = frozenset(("/", "/metrics", "/version")) | _GUARDED_INSIGHT
 _METRICS: Final = frozenset(("/metrics",))
 _DEBUG: Final = frozenset(("/rlconfig",))
-_GUARDED: Final = frozenset(("/json", "/rules", "/rlconfig", "/regions", "/top", "/trend", "/decisions", "/explain"))
+_GUARDED: Final = _DECISIONS | _GUARDED_INSIGHT
+OPERATIONS: Final = frozenset(
+    f"/headgate.v1.{method}"
+    for method in (
+        "Keys/Get",
+        "Keys/Reset",
+        "Keys/SetOverride",
+        "Keys/RemoveOverride",
+        "Blocks/Set",
+        "Blocks/Remove",
+    )
+)
+"""Operators' methods that the page uses, each with an operator's token: never where decisions are served."""
+_CHECKED: Final = _GUARDED | OPERATIONS
 
 
 class Surface(Enum):
@@ -37,9 +51,11 @@ class Surface(Enum):
 
     EVERYTHING = HEALTH | _DECISIONS | _INSIGHT
     CALLERS = HEALTH | _DECISIONS
-    OPERATORS = HEALTH | _INSIGHT
+    OPERATORS = HEALTH | _INSIGHT | OPERATIONS
     METRICS = HEALTH | _METRICS
     DEBUG = HEALTH | _DEBUG
+    WORKER = EVERYTHING | OPERATIONS
+    """Everything: a worker's is reached by its supervisor alone, which asks on behalf of everybody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +76,11 @@ class HttpAccess:
 
     def check(self, path: str, headers: Mapping[str, str], *, over_network: bool = True) -> None:
         """Raises Unauthenticated or Forbidden."""
-        if path not in _GUARDED:
+        if path not in _CHECKED:
             return
         if headers.get("Sec-Fetch-Site") == "cross-site":
             raise Forbidden(f"{path} is not for pages of other sites")
-        by_address = self.surface in (Surface.OPERATORS, Surface.DEBUG)
+        by_address = self.surface in (Surface.OPERATORS, Surface.DEBUG) or path in OPERATIONS
         if over_network and (self.tokens is None or by_address):
             self.hosts.check(headers.get("Host", ""))
         if by_address:
@@ -80,8 +96,9 @@ class HttpAccess:
 
 
 OPEN: Final = HttpAccess()
+OF_WORKER: Final = HttpAccess(Surface.WORKER)
 
 
 async def _elsewhere(request: web.Request) -> web.Response:
-    listener = "admin" if request.path in _INSIGHT else "http"
+    listener = "http" if request.path in _DECISIONS else "admin"
     raise NotFound(f"{request.path} is not served here: ask the `{listener}` listener")

@@ -16,6 +16,9 @@ from aiohttp import web
 ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]", "": "127.0.0.1"}
 """Addresses that stand for every one of this machine, and the one that a browser on it takes."""
 
+SCRIPTS: Final = ("tables.js", "charts.js", "region.js", "key.js", "page.js")
+"""Files of the one script, in order: each uses those before it, and the last one begins."""
+
 
 def page_address(listeners: Mapping[str, str]) -> dict[str, str]:
     """`page`: where a browser on this machine finds it, by the listeners' addresses; nothing for a Unix socket."""
@@ -35,7 +38,8 @@ async def page(_: web.Request) -> web.Response:
 @cache
 def _made() -> tuple[bytes, dict[str, str]]:
     files = resources.files("headgate.transport") / "page"
-    style, script = ((files / name).read_text("utf-8") for name in ("page.css", "page.js"))
+    style = (files / "page.css").read_text("utf-8")
+    script = "\n".join(['"use strict";', *((files / name).read_text("utf-8") for name in SCRIPTS)])
     document = (files / "page.html").read_text("utf-8").replace("@style@", style).replace("@script@", script)
     policy = [
         "default-src 'none'",

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from headgate.v1 import keys_pb2 as headgate_dot_v1_dot_keys__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18headgate/v1/blocks.proto\x12\x0bheadgate.v1\x1a\x16headgate/v1/keys.proto\"w\n\x05\x42lock\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12!\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Entry\x12\x10\n\x08until_ms\x18\x03 \x01(\x03\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\x0f\n\x07made_ms\x18\x06 \x01(\x03\"Y\n\x05Reach\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x0e\n\x06stored\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nlive_nodes\x18\x05 \x01(\x03\"\x7f\n\x0fSetBlockRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12!\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Entry\x12\x12\n\x08until_ms\x18\x03 \x01(\x03H\x00\x12\x10\n\x06\x66or_ms\x18\x04 \x01(\x03H\x00\x12\x0b\n\x03why\x18\x05 \x01(\tB\x06\n\x04\x65nds\"X\n\x10SetBlockResponse\x12!\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x12.headgate.v1.Block\x12!\n\x05reach\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Reach\"T\n\x12RemoveBlockRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12!\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Entry\x12\x0b\n\x03why\x18\x03 \x01(\t\"I\n\x13RemoveBlockResponse\x12\x0f\n\x07removed\x18\x01 \x01(\x08\x12!\n\x05reach\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Reach\"#\n\x11ListBlocksRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\"8\n\x12ListBlocksResponse\x12\"\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x12.headgate.v1.Block2\xe2\x01\n\x06\x42locks\x12\x42\n\x03Set\x12\x1c.headgate.v1.SetBlockRequest\x1a\x1d.headgate.v1.SetBlockResponse\x12K\n\x06Remove\x12\x1f.headgate.v1.RemoveBlockRequest\x1a .headgate.v1.RemoveBlockResponse\x12G\n\x04List\x12\x1e.headgate.v1.ListBlocksRequest\x1a\x1f.headgate.v1.ListBlocksResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18headgate/v1/blocks.proto\x12\x0bheadgate.v1\x1a\x16headgate/v1/keys.proto\"w\n\x05\x42lock\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12!\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Entry\x12\x10\n\x08until_ms\x18\x03 \x01(\x03\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\x0f\n\x07made_ms\x18\x06 \x01(\x03\"m\n\x05Reach\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x0e\n\x06stored\x18\x03 \x01(\x08\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x12\n\nlive_nodes\x18\x05 \x01(\x03\x12\x12\n\nnodes_here\x18\x06 \x01(\x03\"\x7f\n\x0fSetBlockRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12!\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Entry\x12\x12\n\x08until_ms\x18\x03 \x01(\x03H\x00\x12\x10\n\x06\x66or_ms\x18\x04 \x01(\x03H\x00\x12\x0b\n\x03why\x18\x05 \x01(\tB\x06\n\x04\x65nds\"X\n\x10SetBlockResponse\x12!\n\x05\x62lock\x18\x01 \x01(\x0b\x32\x12.headgate.v1.Block\x12!\n\x05reach\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Reach\"T\n\x12RemoveBlockRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12!\n\x05\x65ntry\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Entry\x12\x0b\n\x03why\x18\x03 \x01(\t\"I\n\x13RemoveBlockResponse\x12\x0f\n\x07removed\x18\x01 \x01(\x08\x12!\n\x05reach\x18\x02 \x01(\x0b\x32\x12.headgate.v1.Reach\"#\n\x11ListBlocksRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\"8\n\x12ListBlocksResponse\x12\"\n\x06\x62locks\x18\x01 \x03(\x0b\x32\x12.headgate.v1.Block2\xe2\x01\n\x06\x42locks\x12\x42\n\x03Set\x12\x1c.headgate.v1.SetBlockRequest\x1a\x1d.headgate.v1.SetBlockResponse\x12K\n\x06Remove\x12\x1f.headgate.v1.RemoveBlockRequest\x1a .headgate.v1.RemoveBlockResponse\x12G\n\x04List\x12\x1e.headgate.v1.ListBlocksRequest\x1a\x1f.headgate.v1.ListBlocksResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,19 +35,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BLOCK']._serialized_start=65
   _globals['_BLOCK']._serialized_end=184
   _globals['_REACH']._serialized_start=186
-  _globals['_REACH']._serialized_end=275
-  _globals['_SETBLOCKREQUEST']._serialized_start=277
-  _globals['_SETBLOCKREQUEST']._serialized_end=404
-  _globals['_SETBLOCKRESPONSE']._serialized_start=406
-  _globals['_SETBLOCKRESPONSE']._serialized_end=494
-  _globals['_REMOVEBLOCKREQUEST']._serialized_start=496
-  _globals['_REMOVEBLOCKREQUEST']._serialized_end=580
-  _globals['_REMOVEBLOCKRESPONSE']._serialized_start=582
-  _globals['_REMOVEBLOCKRESPONSE']._serialized_end=655
-  _globals['_LISTBLOCKSREQUEST']._serialized_start=657
-  _globals['_LISTBLOCKSREQUEST']._serialized_end=692
-  _globals['_LISTBLOCKSRESPONSE']._serialized_start=694
-  _globals['_LISTBLOCKSRESPONSE']._serialized_end=750
-  _globals['_BLOCKS']._serialized_start=753
-  _globals['_BLOCKS']._serialized_end=979
+  _globals['_REACH']._serialized_end=295
+  _globals['_SETBLOCKREQUEST']._serialized_start=297
+  _globals['_SETBLOCKREQUEST']._serialized_end=424
+  _globals['_SETBLOCKRESPONSE']._serialized_start=426
+  _globals['_SETBLOCKRESPONSE']._serialized_end=514
+  _globals['_REMOVEBLOCKREQUEST']._serialized_start=516
+  _globals['_REMOVEBLOCKREQUEST']._serialized_end=600
+  _globals['_REMOVEBLOCKRESPONSE']._serialized_start=602
+  _globals['_REMOVEBLOCKRESPONSE']._serialized_end=675
+  _globals['_LISTBLOCKSREQUEST']._serialized_start=677
+  _globals['_LISTBLOCKSREQUEST']._serialized_end=712
+  _globals['_LISTBLOCKSRESPONSE']._serialized_start=714
+  _globals['_LISTBLOCKSRESPONSE']._serialized_end=770
+  _globals['_BLOCKS']._serialized_start=773
+  _globals['_BLOCKS']._serialized_end=999
 # @@protoc_insertion_point(module_scope)

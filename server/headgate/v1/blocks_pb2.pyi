@@ -24,18 +24,20 @@ class Block(_message.Message):
     def __init__(self, domain: _Optional[str] = ..., entry: _Optional[_Union[_keys_pb2.Entry, _Mapping]] = ..., until_ms: _Optional[int] = ..., who: _Optional[str] = ..., why: _Optional[str] = ..., made_ms: _Optional[int] = ...) -> None: ...
 
 class Reach(_message.Message):
-    __slots__ = ("node", "region", "stored", "reason", "live_nodes")
+    __slots__ = ("node", "region", "stored", "reason", "live_nodes", "nodes_here")
     NODE_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
     STORED_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     LIVE_NODES_FIELD_NUMBER: _ClassVar[int]
+    NODES_HERE_FIELD_NUMBER: _ClassVar[int]
     node: str
     region: str
     stored: bool
     reason: str
     live_nodes: int
-    def __init__(self, node: _Optional[str] = ..., region: _Optional[str] = ..., stored: bool = ..., reason: _Optional[str] = ..., live_nodes: _Optional[int] = ...) -> None: ...
+    nodes_here: int
+    def __init__(self, node: _Optional[str] = ..., region: _Optional[str] = ..., stored: bool = ..., reason: _Optional[str] = ..., live_nodes: _Optional[int] = ..., nodes_here: _Optional[int] = ...) -> None: ...
 
 class SetBlockRequest(_message.Message):
     __slots__ = ("domain", "entry", "until_ms", "for_ms", "why")

@@ -13,6 +13,7 @@ from headgate.clock import SystemClock
 from headgate.keys.peek_key import PeekKey
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.keyspace import LIMIT
+from headgate.origin.operations.bulletins import PostBulletin, ReadBulletins
 from headgate.origin.operations.call import Call
 from headgate.origin.operations.change_list import ChangeList
 from headgate.origin.operations.heartbeat import Heartbeat
@@ -76,6 +77,8 @@ async def plain(origin: Origin) -> None:
     """What every node asks for."""
     await counted(origin, charge(1, 0))
     await origin.run(0, Heartbeat(b"run"), PATIENCE_S)
+    await origin.run(0, PostBulletin(b"run", b"content"), PATIENCE_S)
+    await origin.run(0, ReadBulletins(b"2"), PATIENCE_S)
 
 
 async def with_peers(origin: Origin) -> None:

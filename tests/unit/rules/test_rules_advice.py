@@ -101,3 +101,22 @@ def test_values_that_look_like_regular_expressions() -> None:
     ]
     below = f"domain: d\ndescriptors:\n  - key: a\n    descriptors:\n      - {{key: b, value: 'v\\d', {LIMIT}}}\n"
     assert advice(below) == [f"a.yaml:5: warning: `b=v\\d` {said}"]
+
+
+def test_a_limit_of_0_for_every_value_of_a_key_and_not_one_for_a_single_value() -> None:
+    zero = "rate_limit: {unit: hour, requests_per_unit: 0}"
+    said = "has a limit of 0: every request that meets it is denied"
+    below = f"  - key: p\n    descriptors:\n      - {{key: u, {zero}}}\n"
+    rules = [
+        f"{{key: k, value: banned, {zero}}}",
+        f"{{key: k, value: 'a*', {zero}}}",
+        f"{{key: k, {zero}}}",
+        f"{{key: watched, shadow_mode: true, {zero}}}",
+        "{key: free, rate_limit: {unlimited: true}}",
+    ]
+    text = "domain: d\ndescriptors:\n" + "".join(f"  - {rule}\n" for rule in rules) + below
+    assert advice(text) == [
+        f"a.yaml:4: warning: `k=a*` {said}",
+        f"a.yaml:5: warning: `k` {said}",
+        f"a.yaml:10: warning: `u` {said}",
+    ]

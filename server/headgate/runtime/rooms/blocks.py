@@ -27,6 +27,9 @@ class BlocksRoom(Room):
     async def start(self) -> None:
         context, region = self.context, self._region
         in_map.follow(region.region_map, self.blocks)
+        workers = 1
+        if context.worker is not None:
+            region.region_map.on_keep, workers = context.worker.on_keep, context.worker.workers
         self._service = BlocksService(
             self.blocks,
             region.region_map,
@@ -34,6 +37,7 @@ class BlocksRoom(Room):
             context.identity.node,
             context.settings.region,
             self._log.history,
+            workers,
         )
 
     def admin_methods(self) -> Mapping[str, Method]:

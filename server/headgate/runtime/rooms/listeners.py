@@ -15,6 +15,7 @@ from headgate.endpoint.instruments import register_certificates, register_tokens
 from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
+from headgate.errors import NotReady
 from headgate.rules.describe import describe_rules
 from headgate.rules.ratelimit_text import ratelimit_text
 from headgate.runtime import tracing
@@ -25,14 +26,16 @@ from headgate.runtime.room import CallerMethod, Room, Rooms, Task
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.exchange import ExchangeRoom
 from headgate.runtime.rooms.handler import HandlerRoom
+from headgate.runtime.rooms.nodes import NodesRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.rules import RulesRoom
 from headgate.runtime.rooms.telemetry import TelemetryRoom
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.admin import AdminServer, Method
 from headgate.transport.http import HttpServer, HttpSources
-from headgate.transport.http_access import OPEN
+from headgate.transport.http_access import OF_WORKER
 from headgate.transport.http_listener import addresses_of
+from headgate.transport.http_operators import HttpOperators
 from headgate.transport.instruments import register_grpc, register_http, register_ratelimit_calls
 from headgate.transport.interface import Serving, Transport
 from headgate.transport.select import choose_transport
@@ -55,12 +58,15 @@ class ListenersRoom(Room):
         self._region = rooms.get(RegionRoom)
         self._exchange = rooms.get(ExchangeRoom)
         self._handler = rooms.get(HandlerRoom)
+        self._nodes = rooms.get(NodesRoom)
         self._tokens: TokenFile | None = None
         """None where callers need none."""
         self._https: list[HttpServer] = []
         """One, or one for callers and one for operators."""
         self._admin: AdminServer | None = None
         """None where nobody may change keys."""
+        self._operators: HttpOperators | None = None
+        """Operators' side over HTTP; None until it is open."""
         self._admin_tokens: AdminTokens | None = None
         """None where operators need none."""
         self._listening: dict[str, Close] = {}
@@ -101,9 +107,8 @@ class ListenersRoom(Room):
         sources = self._sources()
         endpoints = http_endpoints(settings, self._tokens, context.bounded, settings.max_message_bytes)
         if context.worker is not None:
-            # A worker's is reached by its supervisor alone, which asks on behalf of everybody.
             limits = replace(endpoints[0].limits, scrape_kept_s=0.0)
-            endpoints = [replace(endpoints[0], access=OPEN, limits=limits)]
+            endpoints = [replace(endpoints[0], access=OF_WORKER, limits=limits)]
         self._https = [HttpServer(endpoint, sources) for endpoint in endpoints]
         for listener in self._https:
             await listener.start()
@@ -122,8 +127,16 @@ class ListenersRoom(Room):
             explain=self._log.views.explain,
             top=self._handler.top.describe,
             trend=self._handler.trend.describe,
+            nodes=self._nodes.describe,
+            bulletins=self._nodes.bulletins,
+            operate=None if self.context.settings.admin_grpc is None else self._operate,
             rlconfig=lambda: ratelimit_text(self._rules.store.current),
         )
+
+    async def _operate(self, path: str, body: bytes, authorization: str | None, peer: str) -> Mapping[str, Any]:
+        if self._operators is None:
+            raise NotReady("the operators' side is not open yet")
+        return await self._operators.call(path, body, authorization, peer)
 
     async def _bind_admin(self) -> None:
         """Open the operators' side. Any one worker's is enough: what it does is done at the origin."""
@@ -138,6 +151,7 @@ class ListenersRoom(Room):
             settings.admin_grpc, methods, admins, logger, tls=tls, socket_mode=self.context.socket_mode
         )
         self._admin, self._admin_tokens = server, admins.tokens
+        self._operators = HttpOperators(methods, admins)
         await server.start()
         self._listening[server.address] = _without_patience(server.stop)
 

@@ -12,6 +12,7 @@ from headgate.limiter.cell_scope import CellUse
 from headgate.limiter.engine import Engine
 from headgate.origin.interface import Origin
 from headgate.origin.redis_origin.secrets import FILE_SCHEME
+from headgate.origin.region_map import MapEntry
 from headgate.quota.node_slices import NodeSlices
 from headgate.region import instruments
 from headgate.region.active import ActiveRegions
@@ -153,6 +154,11 @@ class RegionRoom(Room):
         while more:
             await asyncio.sleep(0)
             more = self.engine.sweep(SWEEP_STEPS)
+
+    def learn(self, entry: MapEntry) -> None:
+        """Take in what another worker keeps while the origin is away."""
+        if self.node is not None:
+            self.region_map.learn(entry)
 
     def tick(self) -> None:
         self.region_map.expire()
