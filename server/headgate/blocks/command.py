@@ -9,8 +9,9 @@ from google.protobuf.message import Message
 from headgate import plain_json
 from headgate.console import descriptors
 from headgate.console.admin_call import SERVERS_HELP, addresses_of, call, on_all
-from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, warn, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, printable, write
 from headgate.console.parsers import Commands
+from headgate.console.reach import places_of
 from headgate.console.target import add_target
 from headgate.endpoint.message_json import as_json, shown_time
 from headgate.errors import ConfigError
@@ -114,28 +115,8 @@ def _caller(args: argparse.Namespace) -> str:
 
 
 def _report(args: argparse.Namespace, answers: Sequence[Any], what: str) -> int:
-    """Say where a change is in force: on all nodes of the regions that stored it, else on those that were asked."""
-    status, places = EXIT_OK, []
-    for region in sorted({answer.reach.region for answer in answers}):
-        reaches = [answer.reach for answer in answers if answer.reach.region == region]
-        if any(reach.stored for reach in reaches):
-            places.append(f"every node of region {region} within a second")
-            continue
-        nodes = {reach.node: max(1, reach.nodes_here) for reach in reaches}
-        places.append(f"{', '.join(_workers(node, nodes[node]) for node in sorted(nodes))} of region {region}")
-        others = max(reach.live_nodes for reach in reaches) - sum(nodes.values())
-        warn(f"the origin of region {region} does not know of it yet ({reaches[0].reason}): it is told when it answers")
-        if others > 0:
-            warn(
-                f"{others} more {'nodes were' if others > 1 else 'node was'} alive there, and can't know of it before: "
-                "name all of them, --addr HOST:PORT,HOST:PORT or --addr dns:///NAME:PORT"
-            )
-            status = EXIT_FAILED
-    return _print(args, answers, f"{what}: on {'; '.join(places)}.", status)
-
-
-def _workers(node: str, count: int) -> str:
-    return node if count == 1 else f"{node} and the {count - 1} other worker{'s' if count > 2 else ''} of its server"
+    places, status = places_of([answer.reach for answer in answers])
+    return _print(args, answers, f"{what}: on {places}.", status)
 
 
 def _print(args: argparse.Namespace, answers: Sequence[Message], sentence: str, status: int) -> int:

@@ -16,6 +16,6 @@ def register(metrics: Metrics, service: BlocksService) -> None:
     )
     metrics.counter(
         "headgate_blocks_not_stored",
-        "Blocks set or removed on this node alone, because the region's origin did not answer.",
-        lambda: stats.not_stored,
+        "Blocks and shadows set or removed on this node alone, because the region's origin did not answer.",
+        lambda: service.writer.not_stored,
     )

@@ -12,14 +12,12 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.blocks.in_map import entry_of, removal_of
+from headgate.blocks.region_writer import RegionWriter
 from headgate.endpoint.admins import AdminMethod, Operator, admin_method
-from headgate.errors import BadRequest, TooLarge
+from headgate.errors import BadRequest
 from headgate.keys.naming import describe
 from headgate.keys.overriding import ends_ms, reason
 from headgate.limiter.blocks import Block, BlockedEntry, Blocks
-from headgate.origin.interface import OriginError
-from headgate.origin.region_map import MOST_ENTRIES, MapEntry
-from headgate.region.node import RegionNode
 from headgate.region.region_map import RegionMapReplica
 from headgate.v1 import blocks_pb2 as pb
 from headgate.v1 import keys_pb2
@@ -33,8 +31,6 @@ class BlocksStats:
 
     made: int = 0
     removed: int = 0
-    not_stored: int = 0
-    """Changes that the origin did not take in at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +39,8 @@ class BlocksService:
 
     blocks: Blocks
     region_map: RegionMapReplica
-    region_node: RegionNode | None
-    """None for a node on its own: there is nobody else to tell."""
-    node: str
-    region: str
+    writer: RegionWriter
     logger: FilteringBoundLogger
-    workers: int = 1
-    """Workers of this server: what one of them keeps, all do."""
     stats: BlocksStats = field(default_factory=BlocksStats)
 
     def methods(self) -> Mapping[str, AdminMethod]:
@@ -65,7 +56,7 @@ class BlocksService:
         entry, why = _entry(request.domain, request.entry), reason(request.why)
         now_ms = self.region_map.now_ms()
         block = Block(entry, ends_ms(request, now_ms), operator.who, why, now_ms)
-        reach = await self._write(entry_of(block))
+        reach = await self.writer.write(entry_of(block))
         self.stats.made += 1
         self._audit(operator, why, entry, reach).warning("caller_blocked", until_ms=block.expires_ms)
         return pb.SetBlockResponse(block=_message(block), reach=reach)
@@ -76,7 +67,7 @@ class BlocksService:
         await self.region_map.refresh()
         if self.blocks.get(entry) is None:
             return pb.RemoveBlockResponse(removed=False)
-        reach = await self._write(removal_of(entry))
+        reach = await self.writer.write(removal_of(entry))
         self.stats.removed += 1
         self._audit(operator, why, entry, reach).warning("caller_unblocked")
         return pb.RemoveBlockResponse(removed=True, reach=reach)
@@ -87,31 +78,6 @@ class BlocksService:
         found = [block for block in self.blocks.all() if request.domain in ("", block.entry.domain)]
         return pb.ListBlocksResponse(blocks=[_message(block) for block in sorted(found, key=lambda one: one.entry)])
 
-    async def _write(self, entry: MapEntry) -> pb.Reach:
-        """Write to the region's map, or have it in force here until that is possible."""
-        live_nodes = self._live_nodes()
-        reach = pb.Reach(
-            node=self.node, region=self.region, stored=True, live_nodes=live_nodes, nodes_here=self.workers
-        )
-        try:
-            state = await self.region_map.write([entry])
-        except OriginError as error:
-            reach.stored, reach.reason = False, str(error)
-            self.stats.not_stored += 1
-            await self._keep(entry)
-            return reach
-        if state.refused:
-            raise TooLarge(_full(state.entries))
-        return reach
-
-    async def _keep(self, entry: MapEntry) -> None:
-        if entry.value and len(self.region_map) >= MOST_ENTRIES:
-            raise TooLarge(_full(len(self.region_map)))
-        await self.region_map.keep(entry)
-
-    def _live_nodes(self) -> int:
-        return 1 if self.region_node is None else self.region_node.live_nodes
-
     def _audit(self, operator: Operator, why: str, entry: BlockedEntry, reach: pb.Reach) -> FilteringBoundLogger:
         """Return a logger with caller, entry and reason. Changes are warnings: made by hand, and not to be missed."""
         key = describe(entry.domain, ((entry.key, entry.value),))
@@ -119,13 +85,6 @@ class BlocksService:
             who=operator.who, peer=operator.peer, why=why, key=key, stored=reach.stored
         )
         return bound
-
-
-def _full(entries: int) -> str:
-    return (
-        f"{entries} overrides and blocks are in force in this region, and at most {MOST_ENTRIES} may be: remove some "
-        "(`headgate block --list`, `headgate key override --list`), or wait until some have ended"
-    )
 
 
 def _entry(domain: str, entry: keys_pb2.Entry) -> BlockedEntry:

@@ -22,69 +22,70 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from headgate.v1 import blocks_pb2 as headgate_dot_v1_dot_blocks__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headgate/v1/rules.proto\x12\x0bheadgate.v1\"9\n\x08Position\x12\r\n\x05plane\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\"\n\x04Step\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x80\x01\n\nRuleChange\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x11\n\x04rule\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12%\n\x04kind\x18\x04 \x01(\x0e\x32\x17.headgate.v1.RecordKindB\x07\n\x05_rule\"\xb1\x01\n\x08LogEntry\x12\'\n\x08position\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x13\n\x0bpredecessor\x18\x02 \x01(\t\x12(\n\x07\x63hanges\x18\x03 \x03(\x0b\x32\x17.headgate.v1.RuleChange\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\x0f\n\x07made_ms\x18\x06 \x01(\x03\x12\x12\n\ncarries_on\x18\x07 \x01(\x04\"b\n\x0cWatchRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.headgate.v1.HelloH\x00\x12%\n\x06report\x18\x02 \x01(\x0b\x32\x13.headgate.v1.ReportH\x00\x42\x06\n\x04said\"j\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x10\n\x08software\x18\x03 \x01(\t\x12\r\n\x05relay\x18\x04 \x01(\x08\x12\"\n\x03has\x18\x05 \x01(\x0b\x32\x15.headgate.v1.Position\"2\n\x06Report\x12(\n\tfollowers\x18\x01 \x03(\x0b\x32\x15.headgate.v1.Follower\"\xd4\x01\n\x08\x46ollower\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x10\n\x08software\x18\x03 \x01(\t\x12\r\n\x05relay\x18\x04 \x01(\x08\x12\"\n\x03has\x18\x05 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x10\n\x08since_ms\x18\x06 \x01(\x03\x12%\n\x07refused\x18\x07 \x03(\x0b\x32\x14.headgate.v1.Refusal\x12,\n\x08rollouts\x18\x08 \x03(\x0b\x32\x1a.headgate.v1.RolloutCounts\"\x8a\x01\n\rRolloutCounts\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0f\n\x07rollout\x18\x02 \x01(\t\x12\x16\n\x0estaged_decided\x18\x03 \x01(\x04\x12\x15\n\rstaged_denied\x18\x04 \x01(\x04\x12\x14\n\x0c\x62\x61se_decided\x18\x05 \x01(\x04\x12\x13\n\x0b\x62\x61se_denied\x18\x06 \x01(\x04\")\n\x07Refusal\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x8a\x01\n\rWatchResponse\x12&\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x15.headgate.v1.LogEntryH\x00\x12&\n\x04part\x18\x02 \x01(\x0b\x32\x16.headgate.v1.RulesPartH\x00\x12!\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32\x11.headgate.v1.BeatH\x00\x42\x06\n\x04said\";\n\x04\x42\x65\x61t\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x03\"z\n\tRulesPart\x12\'\n\x08position\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x0e\n\x06number\x18\x02 \x01(\r\x12&\n\x05rules\x18\x03 \x03(\x0b\x32\x17.headgate.v1.RuleChange\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\x93\x01\n\rChangeRequest\x12(\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x17.headgate.v1.RuleChange\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0e\n\x06\x65xpect\x18\x03 \x01(\t\x12\x0b\n\x03now\x18\x04 \x01(\x08\x12\x1b\n\x0e\x65xpect_denials\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_expect_denials\"?\n\x0fRollbackRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0e\n\x06\x65xpect\x18\x03 \x01(\t\":\n\x0bHaltRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0e\n\x06resume\x18\x02 \x01(\x08\x12\x0b\n\x03why\x18\x03 \x01(\t\"]\n\rShadowRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x0e\n\x06\x66or_ms\x18\x03 \x01(\x03\x12\x0b\n\x03why\x18\x04 \x01(\t\"\x9a\x01\n\x0e\x43hangeResponse\x12\'\n\x08position\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\r\x12&\n\x08problems\x18\x03 \x03(\x0b\x32\x14.headgate.v1.Problem\x12&\n\x08rollouts\x18\x04 \x03(\x0b\x32\x14.headgate.v1.Rollout\"\x94\x02\n\x07Rollout\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\r\x12\x0e\n\x06stages\x18\x04 \x03(\r\x12\x10\n\x08stage_ms\x18\x05 \x01(\x03\x12\x16\n\x0e\x65xpect_denials\x18\x06 \x01(\r\x12\x0b\n\x03who\x18\x07 \x01(\t\x12\x0b\n\x03why\x18\x08 \x01(\t\x12\x10\n\x08\x62\x65gan_ms\x18\t \x01(\x03\x12\x16\n\x0estage_began_ms\x18\n \x01(\x03\x12\x0e\n\x06halted\x18\x0b \x01(\x08\x12\x0f\n\x07\x63hanges\x18\x0c \x01(\r\x12*\n\x06\x63ounts\x18\r \x01(\x0b\x32\x1a.headgate.v1.RolloutCounts\x12\x11\n\twaits_for\x18\x0e \x01(\t\"J\n\x07Problem\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x0e\n\x06reason\x18\x03 \x01(\t\"T\n\x0eHistoryRequest\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\x04\x12\x0c\n\x04most\x18\x02 \x01(\r\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x14\n\x0cwith_changes\x18\x04 \x01(\x08\"H\n\x0fHistoryResponse\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.headgate.v1.LogEntry\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\"\x0f\n\rStatusRequest\"\x97\x02\n\x0eStatusResponse\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x14\n\x0chead_made_ms\x18\x02 \x01(\x03\x12\r\n\x05rules\x18\x03 \x01(\x04\x12\x0f\n\x07\x64omains\x18\x04 \x01(\x04\x12\x10\n\x08upstream\x18\x05 \x01(\t\x12\x10\n\x08\x66resh_ms\x18\x06 \x01(\x03\x12(\n\tfollowers\x18\x07 \x03(\x0b\x32\x15.headgate.v1.Follower\x12\x0e\n\x06now_ms\x18\x08 \x01(\x03\x12&\n\x08rollouts\x18\t \x03(\x0b\x32\x14.headgate.v1.Rollout\x12$\n\x07shadows\x18\n \x03(\x0b\x32\x13.headgate.v1.Shadow\"e\n\x06Shadow\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x10\n\x08until_ms\x18\x03 \x01(\x03\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\"\x1e\n\x0bReadRequest\x12\x0f\n\x07\x64omains\x18\x01 \x03(\t*R\n\nRecordKind\x12\x14\n\x10RECORD_KIND_RULE\x10\x00\x12\x16\n\x12RECORD_KIND_STAGED\x10\x01\x12\x16\n\x12RECORD_KIND_SHADOW\x10\x02\x32\x9c\x04\n\x05Rules\x12\x42\n\x05Watch\x12\x19.headgate.v1.WatchRequest\x1a\x1a.headgate.v1.WatchResponse(\x01\x30\x01\x12\x41\n\x06\x43hange\x12\x1a.headgate.v1.ChangeRequest\x1a\x1b.headgate.v1.ChangeResponse\x12\x45\n\x08Rollback\x12\x1c.headgate.v1.RollbackRequest\x1a\x1b.headgate.v1.ChangeResponse\x12=\n\x04Halt\x12\x18.headgate.v1.HaltRequest\x1a\x1b.headgate.v1.ChangeResponse\x12\x41\n\x06Shadow\x12\x1a.headgate.v1.ShadowRequest\x1a\x1b.headgate.v1.ChangeResponse\x12\x44\n\x07History\x12\x1b.headgate.v1.HistoryRequest\x1a\x1c.headgate.v1.HistoryResponse\x12\x41\n\x06Status\x12\x1a.headgate.v1.StatusRequest\x1a\x1b.headgate.v1.StatusResponse\x12:\n\x04Read\x12\x18.headgate.v1.ReadRequest\x1a\x16.headgate.v1.RulesPart0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17headgate/v1/rules.proto\x12\x0bheadgate.v1\x1a\x18headgate/v1/blocks.proto\"9\n\x08Position\x12\r\n\x05plane\x18\x01 \x01(\t\x12\r\n\x05index\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\"\n\x04Step\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\"\x80\x01\n\nRuleChange\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x11\n\x04rule\x18\x03 \x01(\x0cH\x00\x88\x01\x01\x12%\n\x04kind\x18\x04 \x01(\x0e\x32\x17.headgate.v1.RecordKindB\x07\n\x05_rule\"\xb1\x01\n\x08LogEntry\x12\'\n\x08position\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x13\n\x0bpredecessor\x18\x02 \x01(\t\x12(\n\x07\x63hanges\x18\x03 \x03(\x0b\x32\x17.headgate.v1.RuleChange\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\x12\x0f\n\x07made_ms\x18\x06 \x01(\x03\x12\x12\n\ncarries_on\x18\x07 \x01(\x04\"b\n\x0cWatchRequest\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.headgate.v1.HelloH\x00\x12%\n\x06report\x18\x02 \x01(\x0b\x32\x13.headgate.v1.ReportH\x00\x42\x06\n\x04said\"j\n\x05Hello\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x10\n\x08software\x18\x03 \x01(\t\x12\r\n\x05relay\x18\x04 \x01(\x08\x12\"\n\x03has\x18\x05 \x01(\x0b\x32\x15.headgate.v1.Position\"2\n\x06Report\x12(\n\tfollowers\x18\x01 \x03(\x0b\x32\x15.headgate.v1.Follower\"\xd4\x01\n\x08\x46ollower\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06region\x18\x02 \x01(\t\x12\x10\n\x08software\x18\x03 \x01(\t\x12\r\n\x05relay\x18\x04 \x01(\x08\x12\"\n\x03has\x18\x05 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x10\n\x08since_ms\x18\x06 \x01(\x03\x12%\n\x07refused\x18\x07 \x03(\x0b\x32\x14.headgate.v1.Refusal\x12,\n\x08rollouts\x18\x08 \x03(\x0b\x32\x1a.headgate.v1.RolloutCounts\"\x8a\x01\n\rRolloutCounts\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0f\n\x07rollout\x18\x02 \x01(\t\x12\x16\n\x0estaged_decided\x18\x03 \x01(\x04\x12\x15\n\rstaged_denied\x18\x04 \x01(\x04\x12\x14\n\x0c\x62\x61se_decided\x18\x05 \x01(\x04\x12\x13\n\x0b\x62\x61se_denied\x18\x06 \x01(\x04\")\n\x07Refusal\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0e\n\x06reason\x18\x02 \x01(\t\"\x8a\x01\n\rWatchResponse\x12&\n\x05\x65ntry\x18\x01 \x01(\x0b\x32\x15.headgate.v1.LogEntryH\x00\x12&\n\x04part\x18\x02 \x01(\x0b\x32\x16.headgate.v1.RulesPartH\x00\x12!\n\x04\x62\x65\x61t\x18\x03 \x01(\x0b\x32\x11.headgate.v1.BeatH\x00\x42\x06\n\x04said\";\n\x04\x42\x65\x61t\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x0e\n\x06\x61ge_ms\x18\x02 \x01(\x03\"z\n\tRulesPart\x12\'\n\x08position\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x0e\n\x06number\x18\x02 \x01(\r\x12&\n\x05rules\x18\x03 \x03(\x0b\x32\x17.headgate.v1.RuleChange\x12\x0c\n\x04last\x18\x04 \x01(\x08\"\x93\x01\n\rChangeRequest\x12(\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x17.headgate.v1.RuleChange\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0e\n\x06\x65xpect\x18\x03 \x01(\t\x12\x0b\n\x03now\x18\x04 \x01(\x08\x12\x1b\n\x0e\x65xpect_denials\x18\x05 \x01(\rH\x00\x88\x01\x01\x42\x11\n\x0f_expect_denials\"?\n\x0fRollbackRequest\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0b\n\x03why\x18\x02 \x01(\t\x12\x0e\n\x06\x65xpect\x18\x03 \x01(\t\":\n\x0bHaltRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0e\n\x06resume\x18\x02 \x01(\x08\x12\x0b\n\x03why\x18\x03 \x01(\t\"]\n\rShadowRequest\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x0e\n\x06\x66or_ms\x18\x03 \x01(\x03\x12\x0b\n\x03why\x18\x04 \x01(\t\"\xbd\x01\n\x0e\x43hangeResponse\x12\'\n\x08position\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x0f\n\x07\x63hanged\x18\x02 \x01(\r\x12&\n\x08problems\x18\x03 \x03(\x0b\x32\x14.headgate.v1.Problem\x12&\n\x08rollouts\x18\x04 \x03(\x0b\x32\x14.headgate.v1.Rollout\x12!\n\x05reach\x18\x05 \x01(\x0b\x32\x12.headgate.v1.Reach\"\x94\x02\n\x07Rollout\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12\r\n\x05share\x18\x03 \x01(\r\x12\x0e\n\x06stages\x18\x04 \x03(\r\x12\x10\n\x08stage_ms\x18\x05 \x01(\x03\x12\x16\n\x0e\x65xpect_denials\x18\x06 \x01(\r\x12\x0b\n\x03who\x18\x07 \x01(\t\x12\x0b\n\x03why\x18\x08 \x01(\t\x12\x10\n\x08\x62\x65gan_ms\x18\t \x01(\x03\x12\x16\n\x0estage_began_ms\x18\n \x01(\x03\x12\x0e\n\x06halted\x18\x0b \x01(\x08\x12\x0f\n\x07\x63hanges\x18\x0c \x01(\r\x12*\n\x06\x63ounts\x18\r \x01(\x0b\x32\x1a.headgate.v1.RolloutCounts\x12\x11\n\twaits_for\x18\x0e \x01(\t\"J\n\x07Problem\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x0e\n\x06reason\x18\x03 \x01(\t\"T\n\x0eHistoryRequest\x12\x0e\n\x06\x62\x65\x66ore\x18\x01 \x01(\x04\x12\x0c\n\x04most\x18\x02 \x01(\r\x12\x0e\n\x06\x64omain\x18\x03 \x01(\t\x12\x14\n\x0cwith_changes\x18\x04 \x01(\x08\"H\n\x0fHistoryResponse\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.headgate.v1.LogEntry\x12\r\n\x05\x66irst\x18\x02 \x01(\x04\"\x0f\n\rStatusRequest\"\x97\x02\n\x0eStatusResponse\x12#\n\x04head\x18\x01 \x01(\x0b\x32\x15.headgate.v1.Position\x12\x14\n\x0chead_made_ms\x18\x02 \x01(\x03\x12\r\n\x05rules\x18\x03 \x01(\x04\x12\x0f\n\x07\x64omains\x18\x04 \x01(\x04\x12\x10\n\x08upstream\x18\x05 \x01(\t\x12\x10\n\x08\x66resh_ms\x18\x06 \x01(\x03\x12(\n\tfollowers\x18\x07 \x03(\x0b\x32\x15.headgate.v1.Follower\x12\x0e\n\x06now_ms\x18\x08 \x01(\x03\x12&\n\x08rollouts\x18\t \x03(\x0b\x32\x14.headgate.v1.Rollout\x12$\n\x07shadows\x18\n \x03(\x0b\x32\x13.headgate.v1.Shadow\"e\n\x06Shadow\x12\x0e\n\x06\x64omain\x18\x01 \x01(\t\x12\x1f\n\x04path\x18\x02 \x03(\x0b\x32\x11.headgate.v1.Step\x12\x10\n\x08until_ms\x18\x03 \x01(\x03\x12\x0b\n\x03who\x18\x04 \x01(\t\x12\x0b\n\x03why\x18\x05 \x01(\t\"\x1e\n\x0bReadRequest\x12\x0f\n\x07\x64omains\x18\x01 \x03(\t*R\n\nRecordKind\x12\x14\n\x10RECORD_KIND_RULE\x10\x00\x12\x16\n\x12RECORD_KIND_STAGED\x10\x01\x12\x16\n\x12RECORD_KIND_SHADOW\x10\x02\x32\x9c\x04\n\x05Rules\x12\x42\n\x05Watch\x12\x19.headgate.v1.WatchRequest\x1a\x1a.headgate.v1.WatchResponse(\x01\x30\x01\x12\x41\n\x06\x43hange\x12\x1a.headgate.v1.ChangeRequest\x1a\x1b.headgate.v1.ChangeResponse\x12\x45\n\x08Rollback\x12\x1c.headgate.v1.RollbackRequest\x1a\x1b.headgate.v1.ChangeResponse\x12=\n\x04Halt\x12\x18.headgate.v1.HaltRequest\x1a\x1b.headgate.v1.ChangeResponse\x12\x41\n\x06Shadow\x12\x1a.headgate.v1.ShadowRequest\x1a\x1b.headgate.v1.ChangeResponse\x12\x44\n\x07History\x12\x1b.headgate.v1.HistoryRequest\x1a\x1c.headgate.v1.HistoryResponse\x12\x41\n\x06Status\x12\x1a.headgate.v1.StatusRequest\x1a\x1b.headgate.v1.StatusResponse\x12:\n\x04Read\x12\x18.headgate.v1.ReadRequest\x1a\x16.headgate.v1.RulesPart0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headgate.v1.rules_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RECORDKIND']._serialized_start=2907
-  _globals['_RECORDKIND']._serialized_end=2989
-  _globals['_POSITION']._serialized_start=40
-  _globals['_POSITION']._serialized_end=97
-  _globals['_STEP']._serialized_start=99
-  _globals['_STEP']._serialized_end=133
-  _globals['_RULECHANGE']._serialized_start=136
-  _globals['_RULECHANGE']._serialized_end=264
-  _globals['_LOGENTRY']._serialized_start=267
-  _globals['_LOGENTRY']._serialized_end=444
-  _globals['_WATCHREQUEST']._serialized_start=446
-  _globals['_WATCHREQUEST']._serialized_end=544
-  _globals['_HELLO']._serialized_start=546
-  _globals['_HELLO']._serialized_end=652
-  _globals['_REPORT']._serialized_start=654
-  _globals['_REPORT']._serialized_end=704
-  _globals['_FOLLOWER']._serialized_start=707
-  _globals['_FOLLOWER']._serialized_end=919
-  _globals['_ROLLOUTCOUNTS']._serialized_start=922
-  _globals['_ROLLOUTCOUNTS']._serialized_end=1060
-  _globals['_REFUSAL']._serialized_start=1062
-  _globals['_REFUSAL']._serialized_end=1103
-  _globals['_WATCHRESPONSE']._serialized_start=1106
-  _globals['_WATCHRESPONSE']._serialized_end=1244
-  _globals['_BEAT']._serialized_start=1246
-  _globals['_BEAT']._serialized_end=1305
-  _globals['_RULESPART']._serialized_start=1307
-  _globals['_RULESPART']._serialized_end=1429
-  _globals['_CHANGEREQUEST']._serialized_start=1432
-  _globals['_CHANGEREQUEST']._serialized_end=1579
-  _globals['_ROLLBACKREQUEST']._serialized_start=1581
-  _globals['_ROLLBACKREQUEST']._serialized_end=1644
-  _globals['_HALTREQUEST']._serialized_start=1646
-  _globals['_HALTREQUEST']._serialized_end=1704
-  _globals['_SHADOWREQUEST']._serialized_start=1706
-  _globals['_SHADOWREQUEST']._serialized_end=1799
-  _globals['_CHANGERESPONSE']._serialized_start=1802
-  _globals['_CHANGERESPONSE']._serialized_end=1956
-  _globals['_ROLLOUT']._serialized_start=1959
-  _globals['_ROLLOUT']._serialized_end=2235
-  _globals['_PROBLEM']._serialized_start=2237
-  _globals['_PROBLEM']._serialized_end=2311
-  _globals['_HISTORYREQUEST']._serialized_start=2313
-  _globals['_HISTORYREQUEST']._serialized_end=2397
-  _globals['_HISTORYRESPONSE']._serialized_start=2399
-  _globals['_HISTORYRESPONSE']._serialized_end=2471
-  _globals['_STATUSREQUEST']._serialized_start=2473
-  _globals['_STATUSREQUEST']._serialized_end=2488
-  _globals['_STATUSRESPONSE']._serialized_start=2491
-  _globals['_STATUSRESPONSE']._serialized_end=2770
-  _globals['_SHADOW']._serialized_start=2772
-  _globals['_SHADOW']._serialized_end=2873
-  _globals['_READREQUEST']._serialized_start=2875
-  _globals['_READREQUEST']._serialized_end=2905
-  _globals['_RULES']._serialized_start=2992
-  _globals['_RULES']._serialized_end=3532
+  _globals['_RECORDKIND']._serialized_start=2968
+  _globals['_RECORDKIND']._serialized_end=3050
+  _globals['_POSITION']._serialized_start=66
+  _globals['_POSITION']._serialized_end=123
+  _globals['_STEP']._serialized_start=125
+  _globals['_STEP']._serialized_end=159
+  _globals['_RULECHANGE']._serialized_start=162
+  _globals['_RULECHANGE']._serialized_end=290
+  _globals['_LOGENTRY']._serialized_start=293
+  _globals['_LOGENTRY']._serialized_end=470
+  _globals['_WATCHREQUEST']._serialized_start=472
+  _globals['_WATCHREQUEST']._serialized_end=570
+  _globals['_HELLO']._serialized_start=572
+  _globals['_HELLO']._serialized_end=678
+  _globals['_REPORT']._serialized_start=680
+  _globals['_REPORT']._serialized_end=730
+  _globals['_FOLLOWER']._serialized_start=733
+  _globals['_FOLLOWER']._serialized_end=945
+  _globals['_ROLLOUTCOUNTS']._serialized_start=948
+  _globals['_ROLLOUTCOUNTS']._serialized_end=1086
+  _globals['_REFUSAL']._serialized_start=1088
+  _globals['_REFUSAL']._serialized_end=1129
+  _globals['_WATCHRESPONSE']._serialized_start=1132
+  _globals['_WATCHRESPONSE']._serialized_end=1270
+  _globals['_BEAT']._serialized_start=1272
+  _globals['_BEAT']._serialized_end=1331
+  _globals['_RULESPART']._serialized_start=1333
+  _globals['_RULESPART']._serialized_end=1455
+  _globals['_CHANGEREQUEST']._serialized_start=1458
+  _globals['_CHANGEREQUEST']._serialized_end=1605
+  _globals['_ROLLBACKREQUEST']._serialized_start=1607
+  _globals['_ROLLBACKREQUEST']._serialized_end=1670
+  _globals['_HALTREQUEST']._serialized_start=1672
+  _globals['_HALTREQUEST']._serialized_end=1730
+  _globals['_SHADOWREQUEST']._serialized_start=1732
+  _globals['_SHADOWREQUEST']._serialized_end=1825
+  _globals['_CHANGERESPONSE']._serialized_start=1828
+  _globals['_CHANGERESPONSE']._serialized_end=2017
+  _globals['_ROLLOUT']._serialized_start=2020
+  _globals['_ROLLOUT']._serialized_end=2296
+  _globals['_PROBLEM']._serialized_start=2298
+  _globals['_PROBLEM']._serialized_end=2372
+  _globals['_HISTORYREQUEST']._serialized_start=2374
+  _globals['_HISTORYREQUEST']._serialized_end=2458
+  _globals['_HISTORYRESPONSE']._serialized_start=2460
+  _globals['_HISTORYRESPONSE']._serialized_end=2532
+  _globals['_STATUSREQUEST']._serialized_start=2534
+  _globals['_STATUSREQUEST']._serialized_end=2549
+  _globals['_STATUSRESPONSE']._serialized_start=2552
+  _globals['_STATUSRESPONSE']._serialized_end=2831
+  _globals['_SHADOW']._serialized_start=2833
+  _globals['_SHADOW']._serialized_end=2934
+  _globals['_READREQUEST']._serialized_start=2936
+  _globals['_READREQUEST']._serialized_end=2966
+  _globals['_RULES']._serialized_start=3053
+  _globals['_RULES']._serialized_end=3593
 # @@protoc_insertion_point(module_scope)

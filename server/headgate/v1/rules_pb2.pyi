@@ -1,3 +1,4 @@
+from headgate.v1 import blocks_pb2 as _blocks_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -213,16 +214,18 @@ class ShadowRequest(_message.Message):
     def __init__(self, domain: _Optional[str] = ..., path: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., for_ms: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class ChangeResponse(_message.Message):
-    __slots__ = ("position", "changed", "problems", "rollouts")
+    __slots__ = ("position", "changed", "problems", "rollouts", "reach")
     POSITION_FIELD_NUMBER: _ClassVar[int]
     CHANGED_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     position: Position
     changed: int
     problems: _containers.RepeatedCompositeFieldContainer[Problem]
     rollouts: _containers.RepeatedCompositeFieldContainer[Rollout]
-    def __init__(self, position: _Optional[_Union[Position, _Mapping]] = ..., changed: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[Problem, _Mapping]]] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ...) -> None: ...
+    reach: _blocks_pb2.Reach
+    def __init__(self, position: _Optional[_Union[Position, _Mapping]] = ..., changed: _Optional[int] = ..., problems: _Optional[_Iterable[_Union[Problem, _Mapping]]] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ..., reach: _Optional[_Union[_blocks_pb2.Reach, _Mapping]] = ...) -> None: ...
 
 class Rollout(_message.Message):
     __slots__ = ("domain", "name", "share", "stages", "stage_ms", "expect_denials", "who", "why", "began_ms", "stage_began_ms", "halted", "changes", "counts", "waits_for")

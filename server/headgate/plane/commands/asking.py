@@ -49,9 +49,9 @@ def add_act_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def ask(args: argparse.Namespace, method: str, request: Any, answer: type[Any]) -> Any:
-    """Ask the plane. Raises ConfigError."""
-    return call(args, args.addr, f"/{SERVICE}/{method}", request, answer, args.timeout)
+def ask(args: argparse.Namespace, method: str, request: Any, answer: type[Any], address: str = "") -> Any:
+    """Ask the plane, or another address. Raises ConfigError."""
+    return call(args, address or args.addr, f"/{SERVICE}/{method}", request, answer, args.timeout)
 
 
 # Waiting

@@ -4,9 +4,12 @@ import argparse
 
 from headgate import plain_json
 from headgate.console import descriptors
-from headgate.console.output import EXIT_OK, printable, write
+from headgate.console.admin_call import addresses_of, on_all
+from headgate.console.output import printable, write
 from headgate.console.parsers import Commands
+from headgate.console.reach import places_of
 from headgate.console.times import stretch
+from headgate.endpoint.message_json import as_json
 from headgate.limiter.rule_name import Steps, steps_text
 from headgate.plane.codec import encode_path
 from headgate.plane.commands.asking import add_act_flags, add_command, ask
@@ -62,14 +65,12 @@ def _halt(args: argparse.Namespace) -> int:
 def _shadow(args: argparse.Namespace) -> int:
     path: Steps = () if args.path is None else tuple(descriptors.parse_descriptor(args.path))
     request = pb.ShadowRequest(domain=args.domain, path=encode_path(path), for_ms=args.for_ms, why=args.why)
-    answer = ask(args, "Shadow", request, pb.ChangeResponse)
-    if answer.position.version:
-        return conclude(args, answer)
-    # A node's admin side answered, which has no log.
-    rules = steps_text(path) or "all rules"
-    said = f"{rules} of {args.domain}: " + ("in shadow" if args.for_ms else "no longer in shadow")
-    if args.json:
-        write(plain_json.dumps({"changed": answer.changed}, indent=2))
-    else:
-        write(printable(f"{said}, on every node of the region within a second"))
-    return EXIT_OK
+    answers = on_all(addresses_of(args.addr), lambda address: ask(args, "Shadow", request, pb.ChangeResponse, address))
+    if answers[0].position.version:
+        return conclude(args, answers[0])
+    # The admin side of nodes answered, which have no log.
+    places, status = places_of([answer.reach for answer in answers])
+    said = f"{steps_text(path) or 'all rules'} of {args.domain}: " + ("in" if args.for_ms else "no longer in")
+    shown = [as_json(answer.reach) for answer in answers]
+    write(plain_json.dumps(shown, indent=2) if args.json else printable(f"{said} shadow, on {places}"))
+    return status

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 
 from headgate.handler import HandlerStats, RateLimitHandler, Recorder
-from headgate.limiter.shadows import Shadows
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.from_settings import answer_settings
 from headgate.runtime.room import Room, Rooms
@@ -36,7 +35,6 @@ class HandlerRoom(Room):
         self._region = rooms.get(RegionRoom)
         self._keys = rooms.get(KeysRoom)
         self._blocks = rooms.get(BlocksRoom)
-        self.shadows = Shadows(context.clock.now_ms)
 
     async def start(self) -> None:
         context, region = self.context, self._region
@@ -48,7 +46,7 @@ class HandlerRoom(Room):
             limits=region.limits,
             overrides=self._keys.overrides,
             blocks=self._blocks.blocks,
-            shadows=self.shadows,
+            shadows=self._blocks.shadows,
             record=self._recorder(),
             on_unknown_domain=lambda domain: context.logger.warning("unknown_domain", domain=domain),
         )
@@ -61,7 +59,6 @@ class HandlerRoom(Room):
         return own if self._telemetry.tracing is None else SpanRecorder(own)
 
     def tick(self) -> None:
-        self.shadows.expire()
         self.top.take_denied()
         self.trend.look()
 
