@@ -4,7 +4,7 @@ A shadow lies over a path of a domain and all below it; over the empty path, ove
 asked while a request is planned, never while it is decided.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headgate.limiter.rule_name import Steps
@@ -34,6 +34,11 @@ class Shadows:
 
     def __len__(self) -> int:
         return len(self._paths)
+
+    def in_force(self) -> Iterator[tuple[str, Steps]]:
+        """Domain and path of each; the empty path stands for the whole domain."""
+        for domain, paths in sorted(self._paths.items()):
+            yield from ((domain, path) for path in sorted(paths))
 
     def lay(self, source: str, shadows: Laid) -> None:
         """Have these of a source in force, and no others of it."""

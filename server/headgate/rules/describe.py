@@ -10,8 +10,10 @@ from itertools import islice
 from typing import Any
 
 from headgate.errors import BadRequest
-from headgate.limiter.limit import Algorithm, Limit
+from headgate.limiter.limit import MILLION, Algorithm, Limit
+from headgate.limiter.rule_name import steps_text
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.limiter.shadows import Shadows
 from headgate.rules.problems import Problem
 from headgate.rules.ruleset import RuleInfo, RuleSet
 from headgate.rules.status import RuleStatus
@@ -22,12 +24,17 @@ MAX_RULES = 1_000
 
 MAX_PROBLEMS = 100
 
+MAX_MARKS = 100
+"""Rollouts and shadows that are shown."""
+
 MAX_REFUSED = 20
 """Refused domains that are shown, each with `MAX_PROBLEMS`."""
 
 
-def describe_rules(store: RuleStore, limits: LimitsOfRegion, query: Mapping[str, str]) -> Mapping[str, Any]:
-    """Version, source, last error and rules; `?domain=D` and `?limit=N` narrow them."""
+def describe_rules(
+    store: RuleStore, limits: LimitsOfRegion, shadows: Shadows, query: Mapping[str, str]
+) -> Mapping[str, Any]:
+    """Version, source, last error, what is staged or in shadow, and rules; `?domain=D` and `?limit=N` narrow these."""
     current = store.current
     limit = _limit(query.get("limit"))
     shown = list(islice(_chosen(current, query.get("domain")), limit))
@@ -35,6 +42,14 @@ def describe_rules(store: RuleStore, limits: LimitsOfRegion, query: Mapping[str,
         **_status(store.status),
         "feed": {**store.feed.describe(), "looked_at": _time(store.feed.looked_at)},
         "overlay": _overlay(store),
+        "rollouts": [
+            {"domain": name, "rollout": rollout.name, "share": rollout.share / MILLION, "changes": len(rollout.changes)}
+            for name, marks in islice(current.marks().items(), MAX_MARKS)
+            if (rollout := marks.rollout) is not None
+        ],
+        "shadows": [
+            {"domain": domain, "rule": steps_text(path)} for domain, path in islice(shadows.in_force(), MAX_MARKS)
+        ],
         "domains": len(current.domains),
         "total": current.count,
         "shown": len(shown),

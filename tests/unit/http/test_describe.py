@@ -6,11 +6,16 @@ from typing import Any
 import pytest
 from headgate.errors import BadRequest
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.limiter.shadows import Shadow, Shadows
+from headgate.rules.changes import DomainMarks, changed
 from headgate.rules.describe import MAX_RULES, describe_rules
 from headgate.rules.directory_feed import DirectoryFeed
+from headgate.rules.marks import Marks, Rollout
 from headgate.rules.store import RuleStore
 
 from tests.support.clock import ManualClock
+
+NO_SHADOWS = Shadows(lambda: 0)
 
 EDGE = """\
 domain: edge
@@ -44,7 +49,7 @@ class Silent:
 
 
 def test_rules_are_shown_with_their_limits_and_places(store: RuleStore, tmp_path: Path) -> None:
-    shown = describe_rules(store, LimitsOfRegion(), {"domain": "edge"})
+    shown = describe_rules(store, LimitsOfRegion(), NO_SHADOWS, {"domain": "edge"})
     assert (shown["version"], shown["source"], shown["in_sync"]) == (str(store.current.version), "directory", True)
     assert (shown["loaded_at"], shown["last_error"]) == ("2027-01-15T08:00:00.000+00:00", None)
     users, login, staff = sorted(shown["rules"], key=lambda rule: rule["place"])
@@ -69,7 +74,7 @@ def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path)
     clock.advance(60_000)
     broken = RuleStore(DirectoryFeed(rules, clock=clock), clock=clock, data_dir=data_dir, logger=Silent())
     broken.load_initial()
-    shown = describe_rules(broken, LimitsOfRegion(), {"domain": "edge"})
+    shown = describe_rules(broken, LimitsOfRegion(), NO_SHADOWS, {"domain": "edge"})
     assert (shown["source"], shown["in_sync"], len(shown["rules"])) == ("snapshot", False, 3)
     assert shown["last_error"] == {
         "at": "2027-01-15T08:01:00.000+00:00",
@@ -81,14 +86,26 @@ def test_rules_that_were_refused_are_shown_beside_those_in_force(tmp_path: Path)
 
 
 def test_the_answer_is_bounded_and_says_how_much_there_is(store: RuleStore) -> None:
-    shown = describe_rules(store, LimitsOfRegion(), {})
+    shown = describe_rules(store, LimitsOfRegion(), NO_SHADOWS, {})
     assert (shown["shown"], len(shown["rules"])) == (MAX_RULES, MAX_RULES)
     assert (shown["total"], shown["domains"]) == (MAX_RULES + 8, 2)
-    assert len(describe_rules(store, LimitsOfRegion(), {"limit": "2"})["rules"]) == 2
-    assert {rule["domain"] for rule in describe_rules(store, LimitsOfRegion(), {"domain": "edge"})["rules"]} == {"edge"}
+    assert len(describe_rules(store, LimitsOfRegion(), NO_SHADOWS, {"limit": "2"})["rules"]) == 2
+    assert {
+        rule["domain"] for rule in describe_rules(store, LimitsOfRegion(), NO_SHADOWS, {"domain": "edge"})["rules"]
+    } == {"edge"}
 
 
 @pytest.mark.parametrize("query", [{"limit": "x"}, {"limit": "-1"}, {"limit": str(MAX_RULES + 1)}, {"domain": "none"}])
 def test_a_bad_query_is_the_callers_fault(store: RuleStore, query: dict[str, str]) -> None:
     with pytest.raises(BadRequest):
-        describe_rules(store, LimitsOfRegion(), query)
+        describe_rules(store, LimitsOfRegion(), NO_SHADOWS, query)
+
+
+def test_what_is_staged_and_what_is_in_shadow_is_shown(store: RuleStore) -> None:
+    marks = Marks(Rollout("r1", 100_000, (((("user", "ann"),), None),)), total=1)
+    store.current = changed(store.current, [DomainMarks("edge", marks)])
+    shadows = Shadows(lambda: 0)
+    shadows.lay("region", {"edge": [Shadow((), 1), Shadow((("user", ""),), 1)]})
+    shown = describe_rules(store, LimitsOfRegion(), shadows, {"limit": "0"})
+    assert shown["rollouts"] == [{"domain": "edge", "rollout": "r1", "share": 0.1, "changes": 1}]
+    assert shown["shadows"] == [{"domain": "edge", "rule": ""}, {"domain": "edge", "rule": "user"}]

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from headgate.limiter.limit import Algorithm, OnError
 from headgate.limiter.scopes import LimitsOfRegion
+from headgate.limiter.shadows import Shadows
 from headgate.rules.compiling import compile_source
 from headgate.rules.defaults import Defaults
 from headgate.rules.describe import describe_rules
@@ -20,6 +21,8 @@ from headgate.rules.store import RuleStore
 from tests.support.clock import ManualClock
 from tests.unit.rules.support import rules_text
 from tests.unit.rules.test_rules_acceptance import START_MS, HandFeed, bad, source
+
+NO_SHADOWS = Shadows(lambda: 0)
 
 RULES = {"a.yaml": rules_text("a", ("k", 10)), "b.yaml": rules_text("b", ("k", 10))}
 CLOSED = "overlay:\n- on_error: closed\n"
@@ -236,12 +239,12 @@ def test_whoever_keeps_the_text_of_a_set_keeps_what_lies_over_and_under_it(tmp_p
 
 def test_get_rules_shows_the_overlay_and_where_fields_come_from(tmp_path: Path) -> None:
     rig = Rig(tmp_path, RULES, CLOSED + "- domain: c\n  algorithm: gcra\n")
-    described = describe_rules(rig.store, LimitsOfRegion(1), {})
+    described = describe_rules(rig.store, LimitsOfRegion(1), NO_SHADOWS, {})
     overlay = described["overlay"]
     assert (overlay["from"], overlay["in_sync"], overlay["entries"]) == (str(tmp_path / "overlay"), True, 2)
     assert overlay["unmatched"]["problems_total"] == 1
     assert described["rules"][0]["origins"] == {"on_error": f"overlay {tmp_path}/overlay/o.yaml:2"}
     rig.lay(MISTAKE)
-    overlay = describe_rules(rig.store, LimitsOfRegion(1), {})["overlay"]
+    overlay = describe_rules(rig.store, LimitsOfRegion(1), NO_SHADOWS, {})["overlay"]
     assert (overlay["in_sync"], overlay["refused"]["problems_total"]) == (False, 1)
-    assert describe_rules(Rig(tmp_path, RULES, None).store, LimitsOfRegion(1), {})["overlay"] is None
+    assert describe_rules(Rig(tmp_path, RULES, None).store, LimitsOfRegion(1), NO_SHADOWS, {})["overlay"] is None

@@ -23,6 +23,7 @@ from headgate.runtime.access import admin_tls, grpc_callers, http_endpoints, ope
 from headgate.runtime.context import ProcessContext, ServiceState
 from headgate.runtime.from_settings import certificate_files, tls_files, transport_limits
 from headgate.runtime.room import CallerMethod, Room, Rooms, Task
+from headgate.runtime.rooms.blocks import BlocksRoom
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.exchange import ExchangeRoom
 from headgate.runtime.rooms.handler import HandlerRoom
@@ -59,6 +60,7 @@ class ListenersRoom(Room):
         self._exchange = rooms.get(ExchangeRoom)
         self._handler = rooms.get(HandlerRoom)
         self._nodes = rooms.get(NodesRoom)
+        self._blocks = rooms.get(BlocksRoom)
         self._tokens: TokenFile | None = None
         """None where callers need none."""
         self._https: list[HttpServer] = []
@@ -194,7 +196,7 @@ class ListenersRoom(Room):
         }
 
     def _describe_rules(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        return describe_rules(self._rules.store, self._region.limits, query)
+        return describe_rules(self._rules.store, self._region.limits, self._blocks.shadows, query)
 
     def _version(self) -> Mapping[str, str]:
         identity = self.context.identity
