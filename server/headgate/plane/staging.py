@@ -92,6 +92,8 @@ def _at_once(records: Records, domain: str, changes: Sequence[RuleChange]) -> It
         yield from map(without, records.of_kind(domain, RecordKind.STAGED, MOST_MARKS))
         yield from map(without, records.of_kind(domain, RecordKind.SHADOW, MOST_MARKS))
         return
+    if records.rollout(domain) is None:
+        return
     paths = [change.path for change in changes if change.path]
     passed = [path for path in paths if records.record(domain, RecordKind.STAGED, path) is not None]
     yield from (RuleChange(domain, path, None, RecordKind.STAGED) for path in passed)
