@@ -12,7 +12,7 @@ from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.limiter.limit import Algorithm, OnError
 from headgate.plane.commands import edit, hold, look, publish
-from headgate.plane.mark_records import DEFAULT_PLAN
+from headgate.plane.marks import DEFAULT_PLAN
 from headgate.rules.advice import advise
 from headgate.rules.defaults import Defaults
 from headgate.rules.diff import differences

@@ -136,6 +136,11 @@ def test_a_pattern_that_leads_nowhere_any_more_is_none() -> None:
         assert records.rule("d", path(LIKE_A)) == b'{"leads_on":true,"place":0}'
         assert tighter(records, "d", [RuleChange("d", path("user=a*,path=/x"), None)]) is not None
         assert tighter(records, "d", [RuleChange("d", path("user=bob"), b"{}")]) is None
+    rules = compiled_of({ANN: limit(3), "user=bob,path=/x*,y=1": limit(3), ANY: limit(1)})
+    with in_a_log(rules) as records:
+        nowhere = RuleChange("d", path(LIKE_A), b'{"leads_on":true,"place":0}')
+        assert tighter(records, "d", [RuleChange("d", path(ANN), None), nowhere]) is not None
+        assert tighter(records, "d", [RuleChange("d", path("user=bob,path=/x*,y=1"), None)]) is not None
 
 
 # Random rules
