@@ -12,6 +12,7 @@ from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.limiter.limit import Algorithm, OnError
 from headgate.plane.commands import edit, hold, look, publish
+from headgate.plane.marks import DEFAULT_PLAN
 from headgate.rules.advice import advise
 from headgate.rules.defaults import Defaults
 from headgate.rules.diff import differences
@@ -31,7 +32,7 @@ def add_parser(commands: Commands) -> None:
     _add_explain(actions)
     _add_diff(actions)
     replay.add_parser(actions, _add_directory).set_defaults(command=_or_problems(replay_log, EXIT_USAGE))
-    publish.add_parser(actions).set_defaults(command=_or_problems(publish.publish, EXIT_FAILED))
+    publish.add_parser(actions).set_defaults(command=_or_problems(publish_rules, EXIT_FAILED))
     edit.add_parsers(actions)
     hold.add_parsers(actions)
     look.add_parsers(actions)
@@ -161,6 +162,12 @@ def diff(args: argparse.Namespace) -> int:
 def replay_log(args: argparse.Namespace) -> int:
     """Print who would have been denied under other rules."""
     return replay.run(args, _load(args, args.directory, args.rules_overlay))
+
+
+def publish_rules(args: argparse.Namespace) -> int:
+    """Publish rules on a plane, if a replay of logged decisions finds no more denials than are expected."""
+    share = DEFAULT_PLAN.expect_denials if args.expect_denials is None else args.expect_denials
+    return publish.publish(args, lambda rules: replay.denies_within(args.replay, rules, share))
 
 
 def _or_problems(command: Command, status: int) -> Command:

@@ -7,7 +7,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from headgate.plane.entry import LogEntry, RuleChange
-from headgate.plane.marks import Rollout, Shadow, without
+from headgate.plane.marks import RolloutRecord, ShadowRecord, without
 from headgate.plane.plane import Plane
 from headgate.plane.records import Records
 from headgate.plane.rollouts import Move, RolloutEnd, next_move, standing
@@ -49,7 +49,7 @@ class Carrying:
             if now_ms >= shadow.until_ms:
                 await self._end(shadow)
 
-    def _under_way(self) -> tuple[list[Rollout], list[Shadow]]:
+    def _under_way(self) -> tuple[list[RolloutRecord], list[ShadowRecord]]:
         with self._plane.log.looking() as records:
             return records.rollouts(), records.shadows()
 
@@ -70,7 +70,7 @@ class Carrying:
         for entry in (await plane.append(changes, author, move.outcome or RolloutEnd.CANCELLED)).entries:
             self._log(move, entry)
 
-    async def _end(self, shadow: Shadow) -> None:
+    async def _end(self, shadow: ShadowRecord) -> None:
         author = Author(MYSELF, "the shadow's time is over", self._plane.clock.now_ms(), shadow.began_index)
 
         def changes(records: Records) -> list[RuleChange]:

@@ -2,9 +2,12 @@
 
 from collections.abc import Sequence
 
+from headgate.limiter.rule_name import Steps
+from headgate.plane.content import LEADS_ON, PLACE
 from headgate.plane.entry import RecordKind, RuleChange
 from headgate.plane.rule_log import RuleLog
-from headgate.plane.rule_text import RuleProblem, checked
+from headgate.plane.rule_text import RuleProblem, checked, dump
+from headgate.rules.wildcards import is_pattern
 
 
 def check_changes(log: RuleLog, changes: Sequence[RuleChange]) -> tuple[list[RuleChange], list[RuleProblem]]:
@@ -23,7 +26,7 @@ def check_changes(log: RuleLog, changes: Sequence[RuleChange]) -> tuple[list[Rul
         good, bad = _check_domain(log, domain, rules, changes)
         accepted += good
         problems += bad
-    return ([], problems) if problems else (accepted, [])
+    return ([], problems) if problems else ([*accepted, *_leading_on(log, accepted)], [])
 
 
 def _check_domain(
@@ -36,3 +39,15 @@ def _check_domain(
     good, bad = checked(domain, [rule for rule in after.values() if rule.rule is not None], None)
     changed = {put.path for put in puts}
     return [rule for rule in good if rule.path in changed], bad
+
+
+def _leading_on(log: RuleLog, changes: Sequence[RuleChange]) -> list[RuleChange]:
+    """Patterns on the ways to rules that are put, where they have no rule of their own: they have a place too."""
+    given = {(change.domain, change.path) for change in changes}
+    missing: dict[tuple[str, Steps], None] = {}
+    for change in changes:
+        for end in range(1, len(change.path) if change.rule is not None else 0):
+            way = (change.domain, change.path[:end])
+            if is_pattern(*change.path[end - 1]) and way not in given and log.rule(*way) is None:
+                missing[way] = None
+    return [RuleChange(*way, dump({PLACE: 0, LEADS_ON: True})) for way in missing]

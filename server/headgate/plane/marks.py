@@ -5,7 +5,7 @@ name and share, and a shadow's end.
 """
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from headgate.limiter.rule_name import Steps
@@ -29,7 +29,7 @@ DEFAULT_PLAN: Final = StagePlan()
 
 
 @dataclass(frozen=True, slots=True)
-class Rollout:
+class RolloutRecord:
     """A change of one domain that is under way."""
 
     domain: str
@@ -37,16 +37,16 @@ class Rollout:
     """Its name, which no other rollout has: nodes choose limit keys by it."""
     share: int
     """Share of the limit keys, in millionths, that are decided by the staged rules."""
-    stages: tuple[int, ...]
-    stage_ms: int
-    stage_began_ms: int
-    stage_index: int
+    stages: tuple[int, ...] = DEFAULT_PLAN.stages
+    stage_ms: int = DEFAULT_PLAN.stage_ms
+    stage_began_ms: int = 0
+    stage_index: int = 0
     """Index of the entry that began the present stage."""
-    expect_denials: int
-    who: str
-    why: str
-    began_ms: int
-    began_index: int
+    expect_denials: int = DEFAULT_PLAN.expect_denials
+    who: str = ""
+    why: str = ""
+    began_ms: int = 0
+    began_index: int = 0
     """Index of the entry that began it."""
     halted: bool = False
 
@@ -57,9 +57,9 @@ class Rollout:
 
     def record(self) -> RuleChange:
         """Write it as a record."""
-        fields = asdict(self)
-        del fields["domain"]
-        return RuleChange(self.domain, (), content.canonical(fields), RecordKind.STAGED)
+        said = asdict(self)
+        del said["domain"]
+        return RuleChange(self.domain, (), content.canonical(said), RecordKind.STAGED)
 
     def __str__(self) -> str:
         said = f", {self.why}" if self.why else ""
@@ -68,33 +68,39 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
-class Shadow:
+class ShadowRecord:
     """A rule with all below it, or a domain, that denies nobody until a time."""
 
     domain: str
     path: Steps
     until_ms: int
-    who: str
-    why: str
+    who: str = ""
+    why: str = ""
     began_index: int = 0
     """Index of the entry that began it."""
 
     def record(self) -> RuleChange:
         """Write it as a record."""
-        fields = asdict(self)
-        del fields["domain"], fields["path"]
-        return RuleChange(self.domain, self.path, content.canonical(fields), RecordKind.SHADOW)
+        said = asdict(self)
+        del said["domain"], said["path"]
+        return RuleChange(self.domain, self.path, content.canonical(said), RecordKind.SHADOW)
 
 
-def rollout_of(record: RuleChange) -> Rollout:
+def rollout_of(record: RuleChange) -> RolloutRecord:
     """Read a rollout's record."""
-    fields: dict[str, Any] = json.loads(record.rule or b"{}")
-    return Rollout(record.domain, **fields | {"stages": tuple(fields["stages"])})
+    said = _said(record, RolloutRecord)
+    return RolloutRecord(record.domain, **said | {"stages": tuple(said.get("stages", DEFAULT_PLAN.stages))})
 
 
-def shadow_of(record: RuleChange) -> Shadow:
+def shadow_of(record: RuleChange) -> ShadowRecord:
     """Read a shadow's record."""
-    return Shadow(record.domain, record.path, **json.loads(record.rule or b"{}"))
+    return ShadowRecord(record.domain, record.path, **_said(record, ShadowRecord))
+
+
+def _said(record: RuleChange, kind: type[RolloutRecord] | type[ShadowRecord]) -> dict[str, Any]:
+    """Read a record's fields; those that a later version of the program adds are not known here."""
+    known = {field.name for field in fields(kind)}
+    return {name: value for name, value in json.loads(record.rule or b"{}").items() if name in known}
 
 
 def without(record: RuleChange) -> RuleChange:

@@ -7,7 +7,7 @@ from headgate.limiter.rule_name import Steps
 from headgate.plane.content import path_of, path_text
 from headgate.plane.database import SqlConnection
 from headgate.plane.entry import MOST_CHANGES, RecordKind, RuleChange
-from headgate.plane.marks import Rollout, Shadow, rollout_of, shadow_of
+from headgate.plane.marks import RolloutRecord, ShadowRecord, rollout_of, shadow_of
 
 MOST_MARKS: Final = MOST_CHANGES + 1
 """Records of one kind beside a domain's rules: a rollout, and its rules."""
@@ -55,12 +55,12 @@ class Records:
         found = self._found(query, (domain, int(kind), most))
         return sorted(found, key=lambda change: bool(change.path))
 
-    def rollout(self, domain: str) -> Rollout | None:
+    def rollout(self, domain: str) -> RolloutRecord | None:
         """Return the rollout of a domain; None if none is under way."""
         text = self.record(domain, RecordKind.STAGED, ())
         return None if text is None else rollout_of(RuleChange(domain, (), text, RecordKind.STAGED))
 
-    def rollouts(self) -> list[Rollout]:
+    def rollouts(self) -> list[RolloutRecord]:
         """Return all rollouts that are under way, by domain."""
         query = f"{_FIELDS} WHERE kind > 0 AND kind = 1 AND path = ? ORDER BY domain"
         return [rollout_of(record) for record in self._found(query, (_ROOT,))]
@@ -70,7 +70,7 @@ class Records:
         query = "SELECT domain, COUNT(*) FROM rules WHERE kind > 0 AND kind = 1 AND path <> ? GROUP BY domain"
         return {domain: int(count) for domain, count in self._connection.execute(query, (_ROOT,))}
 
-    def shadows(self) -> list[Shadow]:
+    def shadows(self) -> list[ShadowRecord]:
         """Return all shadows, by domain."""
         return [
             shadow_of(record)

@@ -18,7 +18,7 @@ from headgate.limiter.limit import MILLION
 from headgate.percentages import percent
 from headgate.plane.codec import MOST_FOLLOWERS, MOST_ROLLOUTS
 from headgate.plane.entry import FollowerState, RolloutCounts
-from headgate.plane.marks import Rollout
+from headgate.plane.marks import RolloutRecord
 
 ENOUGH_DECIDED: Final = 1_000
 """Decisions by staged rules from which on their denials are judged."""
@@ -50,13 +50,15 @@ class Standing(StrEnum):
 class Move:
     """The next step of a rollout: another share, or its end."""
 
-    rollout: Rollout
+    rollout: RolloutRecord
     why: str
     share: int = MILLION
     outcome: RolloutEnd | None = None
 
 
-def next_move(rollout: Rollout, counts: RolloutCounts, followers: Sequence[FollowerState], now_ms: int) -> Move | None:
+def next_move(
+    rollout: RolloutRecord, counts: RolloutCounts, followers: Sequence[FollowerState], now_ms: int
+) -> Move | None:
     """Return what is to be done about a rollout now; None: nothing."""
     if (reason := denies_too_much(rollout, counts, now_ms)) is not None:
         return Move(rollout, reason, outcome=RolloutEnd.ROLLED_BACK)
@@ -68,11 +70,11 @@ def next_move(rollout: Rollout, counts: RolloutCounts, followers: Sequence[Follo
     return Move(rollout, f"to {percent(share)}: {figures}", share)
 
 
-def _is_due(rollout: Rollout, now_ms: int) -> bool:
+def _is_due(rollout: RolloutRecord, now_ms: int) -> bool:
     return not rollout.halted and now_ms - rollout.stage_began_ms >= rollout.stage_ms
 
 
-def waits_for(rollout: Rollout, followers: Sequence[FollowerState], now_ms: int) -> str:
+def waits_for(rollout: RolloutRecord, followers: Sequence[FollowerState], now_ms: int) -> str:
     """Say whom a rollout waits for although its time has come; empty: nobody."""
     if not _is_due(rollout, now_ms):
         return ""
@@ -81,14 +83,14 @@ def waits_for(rollout: Rollout, followers: Sequence[FollowerState], now_ms: int)
     return ", ".join(reasons[:MOST_NAMED]) + more
 
 
-def _why_behind(rollout: Rollout, state: FollowerState) -> str:
+def _why_behind(rollout: RolloutRecord, state: FollowerState) -> str:
     for refusal in state.refused:
         if refusal.domain == rollout.domain:
             return f"{state.name} (refuses it: {refusal.reason})"
     return f"{state.name} (at entry {state.has.index})" if state.has.index < rollout.stage_index else ""
 
 
-def standing(rollout: Rollout, followers: Sequence[FollowerState], now_ms: int) -> Standing:
+def standing(rollout: RolloutRecord, followers: Sequence[FollowerState], now_ms: int) -> Standing:
     """Say how a rollout stands."""
     if rollout.halted:
         return Standing.HALTED
@@ -98,7 +100,7 @@ def standing(rollout: Rollout, followers: Sequence[FollowerState], now_ms: int) 
 # The gate
 
 
-def denies_too_much(rollout: Rollout, counts: RolloutCounts, now_ms: int) -> str | None:
+def denies_too_much(rollout: RolloutRecord, counts: RolloutCounts, now_ms: int) -> str | None:
     """Say by how much staged rules deny more than was said; None: they don't, or too little is known."""
     few = now_ms - rollout.stage_began_ms >= FEW_FOR_MS and counts.staged_denied >= ENOUGH_DENIED
     if counts.staged_decided < ENOUGH_DECIDED and not few:
@@ -169,7 +171,7 @@ class RolloutTallies:
         tally = self._tallies.get((domain, rollout))
         return RolloutCounts(domain, rollout) if tally is None else tally.total
 
-    def keep(self, rollouts: Iterable[Rollout]) -> None:
+    def keep(self, rollouts: Iterable[RolloutRecord]) -> None:
         """Forget all rollouts but these, which are under way."""
         names = {(rollout.domain, rollout.rollout) for rollout in rollouts}
         self._tallies = {name: tally for name, tally in self._tallies.items() if name in names}

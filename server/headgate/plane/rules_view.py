@@ -1,7 +1,7 @@
 """Rules of a domain as they are, or would be with some of them changed, walked as requests walk them.
 
 A path is a way if a rule stands at it or below it: requests that come to it stay on it, and never go back to try
-another. Rules are looked up one by one, each once.
+another. What only leads on to others is no rule. Rules are looked up one by one, each once.
 """
 
 from collections import Counter
@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Protocol
 
 from headgate.limiter.rule_name import Steps
-from headgate.plane.content import in_order, place_of, slot_of
+from headgate.plane.content import LEADS_ON, in_order, place_of, slot_of
 from headgate.plane.entry import RuleChange
-from headgate.plane.rule_text import rule_content
+from headgate.plane.rule_text import load, rule_content
 from headgate.rules.model import RuleContent
 from headgate.rules.wildcards import STAR, is_pattern, matches
 
@@ -51,7 +51,7 @@ class RulesView:
             ways = [path[:end] for end in range(1, len(path) + 1)]
             if rule is None:
                 self._deleted.update(ways)
-            else:
+            elif not leads_on(rule):
                 self._put.update(ways)
                 self._above.update(ways[:-1])
             if (slot := slot_of(path)) is not None:
@@ -89,14 +89,18 @@ class RulesView:
         if path in self._above:
             return True
         found = self._rules.below(self._domain, path, self._deleted[path] + 1)
-        return any(self._changed.get(change.path, b"") is not None for change in found)
+        return any(self._changed.get(change.path, b"") is not None and not leads_on(change.rule) for change in found)
 
     def is_way(self, path: Steps) -> bool:
         """Return true if a rule stands at a path, or below it."""
         known = self._ways.get(path)
         if known is None:
-            known = self._ways[path] = path in self._put or self._text(path) is not None or self.has_below(path)
+            known = self._ways[path] = path in self._put or self._is_rule(path) or self.has_below(path)
         return known
+
+    def _is_rule(self, path: Steps) -> bool:
+        text = self._text(path)
+        return text is not None and not leads_on(text)
 
     # Walking
 
@@ -110,8 +114,8 @@ class RulesView:
         if not value:
             return
         if is_pattern(key, value):
-            others = [other for other in self._in_order(tuple(above), key) if other != value]
-            yield from ((*above, (key, other)) for other in others)
+            ways = [(*above, (key, other)) for other in self._in_order(tuple(above), key) if other != value]
+            yield from filter(self.is_way, ways)
         elif (found := self._matching(tuple(above), key, value)) is not None:
             yield found
             return
@@ -127,8 +131,8 @@ class RulesView:
 
     def _matching(self, above: Steps, key: str, value: str) -> Steps | None:
         for pattern in self._in_order(above, key):
-            if matches(pattern.split(STAR), value):
-                return (*above, (key, pattern))
+            if matches(pattern.split(STAR), value) and self.is_way(way := (*above, (key, pattern))):
+                return way
         return None
 
     def met(self, above: Steps, steps: Steps) -> RuleContent:
@@ -141,3 +145,8 @@ class RulesView:
                 return NO_RULE
             way = found
         return self.rule(way)
+
+
+def leads_on(rule: bytes | None) -> bool:
+    """Return true if a text has nothing but the place of a pattern that leads on to others."""
+    return rule is not None and b'"leads_on"' in rule and bool(load(rule).get(LEADS_ON))

@@ -26,7 +26,7 @@ from headgate.plane.codec import (
     encode_position,
 )
 from headgate.plane.entry import MAX_WHY_CHARS, LogEntry, RecordKind, RuleChange, RulesPart
-from headgate.plane.marks import DEFAULT_PLAN, Shadow, StagePlan, without
+from headgate.plane.marks import DEFAULT_PLAN, ShadowRecord, StagePlan, without
 from headgate.plane.plane import Changed, Plane
 from headgate.plane.records import Records
 from headgate.plane.rights import RightsFile, may_change, may_read
@@ -106,7 +106,7 @@ class RulesService:
         def changes(records: Records) -> list[RuleChange]:
             check_shadow(records, request.domain, path)
             until_ms, index = author.now_ms + request.for_ms, self.plane.log.position.index + 1
-            record = Shadow(request.domain, path, until_ms, author.who, author.why, index).record()
+            record = ShadowRecord(request.domain, path, until_ms, author.who, author.why, index).record()
             return [record if request.for_ms else without(record)]
 
         changed = await self.plane.append(changes, author)

@@ -15,7 +15,7 @@ from headgate.plane.codec import MOST_ROLLOUTS
 from headgate.plane.content import number
 from headgate.plane.effect import tighter
 from headgate.plane.entry import GONE, Position, RecordKind, RuleChange
-from headgate.plane.marks import DEFAULT_PLAN, Rollout, StagePlan, without
+from headgate.plane.marks import DEFAULT_PLAN, RolloutRecord, StagePlan, without
 from headgate.plane.records import MOST_MARKS, Records
 from headgate.plane.rule_log import Author
 
@@ -68,7 +68,7 @@ def _changes_own_fields(records: Records, domain: str, changes: Sequence[RuleCha
     return number(RecordKind.RULE, (), was) != number(RecordKind.RULE, (), own.rule)
 
 
-def _check_own_fields(domain: str, call: ChangeCall, rollout: Rollout | None) -> None:
+def _check_own_fields(domain: str, call: ChangeCall, rollout: RolloutRecord | None) -> None:
     if rollout is not None:
         raise Misconfigured(f"{domain}: its own fields can't be changed while a rollout is under way, {rollout}")
     if not call.now:
@@ -92,6 +92,8 @@ def _at_once(records: Records, domain: str, changes: Sequence[RuleChange]) -> It
         yield from map(without, records.of_kind(domain, RecordKind.STAGED, MOST_MARKS))
         yield from map(without, records.of_kind(domain, RecordKind.SHADOW, MOST_MARKS))
         return
+    if records.rollout(domain) is None:
+        return
     paths = [change.path for change in changes if change.path]
     passed = [path for path in paths if records.record(domain, RecordKind.STAGED, path) is not None]
     yield from (RuleChange(domain, path, None, RecordKind.STAGED) for path in passed)
@@ -110,12 +112,12 @@ def _is_emptied(records: Records, domain: str, changes: Sequence[RuleChange]) ->
 # In stages
 
 
-def _begun(records: Records, domain: str, call: ChangeCall, head: Position) -> Rollout:
+def _begun(records: Records, domain: str, call: ChangeCall, head: Position) -> RolloutRecord:
     under_way = records.rollouts()
     if len(under_way) >= MOST_ROLLOUTS:
         raise Misconfigured(f"{MOST_ROLLOUTS} rollouts are under way, and there may be no more: wait, or say --now")
     plan, author, index = call.plan, call.author, head.index + 1
-    return Rollout(
+    return RolloutRecord(
         domain,
         f"{head.plane}.{index}",
         share=plan.stages[0],
@@ -131,7 +133,7 @@ def _begun(records: Records, domain: str, call: ChangeCall, head: Position) -> R
     )
 
 
-def _staged(records: Records, changes: Sequence[RuleChange], rollout: Rollout) -> Iterator[RuleChange]:
+def _staged(records: Records, changes: Sequence[RuleChange], rollout: RolloutRecord) -> Iterator[RuleChange]:
     size = sum(len(change.rule or b"") for change in changes)
     if size > MOST_STAGED_BYTES:
         raise Misconfigured(
@@ -148,7 +150,9 @@ def _as_staged(change: RuleChange) -> RuleChange:
     return RuleChange(change.domain, change.path, GONE if change.rule is None else change.rule, RecordKind.STAGED)
 
 
-def _again(records: Records, rollout: Rollout, changes: Sequence[RuleChange], reason: str) -> Sequence[RuleChange]:
+def _again(
+    records: Records, rollout: RolloutRecord, changes: Sequence[RuleChange], reason: str
+) -> Sequence[RuleChange]:
     """Nothing, if the rollout that is under way is of these very changes. Raises Misconfigured."""
     _, *staged = records.of_kind(rollout.domain, RecordKind.STAGED, MOST_MARKS)
     if set(staged) == {_as_staged(change) for change in changes}:
@@ -162,12 +166,12 @@ def _again(records: Records, rollout: Rollout, changes: Sequence[RuleChange], re
 # Going on
 
 
-def at_share(rollout: Rollout, share: int, now_ms: int, head: Position) -> list[RuleChange]:
+def at_share(rollout: RolloutRecord, share: int, now_ms: int, head: Position) -> list[RuleChange]:
     """Records with which a rollout goes on to its next stage."""
     return [replace(rollout, share=share, stage_began_ms=now_ms, stage_index=head.index + 1).record()]
 
 
-def put_into_force(records: Records, rollout: Rollout) -> list[RuleChange]:
+def put_into_force(records: Records, rollout: RolloutRecord) -> list[RuleChange]:
     """Records with which a rollout ends: its rules are in force for everybody."""
     marks = records.of_kind(rollout.domain, RecordKind.STAGED, MOST_MARKS)
     rules = [
@@ -176,7 +180,7 @@ def put_into_force(records: Records, rollout: Rollout) -> list[RuleChange]:
     return [*rules, *map(without, marks)]
 
 
-def taken_back(records: Records, rollout: Rollout) -> list[RuleChange]:
+def taken_back(records: Records, rollout: RolloutRecord) -> list[RuleChange]:
     """Records with which a rollout ends as if it had not been."""
     return [without(mark) for mark in records.of_kind(rollout.domain, RecordKind.STAGED, MOST_MARKS)]
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headgate.plane.codec import encode_counts, encode_path
 from headgate.plane.entry import FollowerState
-from headgate.plane.marks import Rollout, Shadow
+from headgate.plane.marks import RolloutRecord, ShadowRecord
 from headgate.plane.records import Records
 from headgate.plane.rollouts import RolloutTallies, waits_for
 from headgate.v1 import rules_pb2 as pb
@@ -15,8 +15,8 @@ from headgate.v1 import rules_pb2 as pb
 class PlaneMarks:
     """Rollouts and shadows of one moment."""
 
-    rollouts: Sequence[Rollout]
-    shadows: Sequence[Shadow]
+    rollouts: Sequence[RolloutRecord]
+    shadows: Sequence[ShadowRecord]
     changes: dict[str, int]
     """Rules that the rollout of a domain changes."""
 

@@ -67,6 +67,23 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert json.loads(capsys.readouterr().out)["denied_after"] == 8
 
 
+def test_nothing_is_published_that_would_have_denied_more_than_is_expected(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    node = played(tmp_path)
+    candidate = tmp_path / "new.yaml"
+    candidate.write_text(OLD.replace("5}", "2}"))
+    publish = ["rules", "publish", str(candidate), "--replay", str(node.data_dir), "--addr", "127.0.0.1:1"]
+    assert main(publish) == 1
+    said = capsys.readouterr().out
+    assert "  d user=ann: 6 (then 3)" in said
+    assert "% of requests would be denied in addition, and 1% is expected" in said
+    assert main([*publish, "--expect-denials", "100%"]) == 2, "now a plane is asked, and there is none"
+    candidate.write_text(OLD.replace("domain: d", "domain: other"))
+    assert main(publish) == 2
+    assert "no decision on these domains" in capsys.readouterr().err
+
+
 def test_a_log_without_descriptors_can_not_be_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node = played(tmp_path, values=False)
     assert main(["rules", "replay", str(node.rules_dir), "--log", str(node.data_dir)]) == 2

@@ -15,7 +15,7 @@ from headgate.plane.entry import GONE, RecordKind, RolloutCounts, RuleChange
 from headgate.plane.feed import PlaneFeed, myself
 from headgate.plane.files import rule_changes
 from headgate.plane.link import PlaneAddress
-from headgate.plane.marks import Rollout
+from headgate.plane.marks import RolloutRecord
 from headgate.plane.plane import Changed, Plane
 from headgate.plane.rule_log import Author, RuleLog
 from headgate.plane.server import PlaneServer
@@ -150,7 +150,7 @@ def staged(user: str, limit: int, place: str = "") -> RuleChange:
 
 
 def rollout(share: int, name: str = "r1") -> RuleChange:
-    return Rollout("edge", name, share, (10_000,), 60_000, 0, 1, 10_000, "ann", "", 0, 1).record()
+    return RolloutRecord("edge", name, share, (10_000,), 60_000, 0, 1, 10_000, "ann", "", 0, 1).record()
 
 
 async def append(plane: Plane, *changes: RuleChange) -> None:

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 from headgate.plane.entry import FollowerRefusal, FollowerState, Position, RolloutCounts
-from headgate.plane.marks import Rollout
+from headgate.plane.marks import RolloutRecord
 from headgate.plane.rollouts import Move, RolloutEnd, RolloutTallies, Standing, next_move, standing, waits_for
 
 STAGES = (10_000, 100_000, 500_000)
-BEGUN = Rollout("edge", "a.7", 10_000, STAGES, 60_000, 1_000, 7, 10_000, "ann", "ticket 1", 1_000, 7)
+BEGUN = RolloutRecord("edge", "a.7", 10_000, STAGES, 60_000, 1_000, 7, 10_000, "ann", "ticket 1", 1_000, 7)
 DUE_MS = 61_000
 NOTHING = RolloutCounts("edge", "a.7")
 

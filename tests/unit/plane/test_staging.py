@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import structlog
 from headgate.endpoint.admins import Operator
-from headgate.errors import BadRequest, Misconfigured
+from headgate.errors import BadRequest, Forbidden, Misconfigured
 from headgate.plane.carrying import Carrying
 from headgate.plane.database import Sqlite
 from headgate.plane.entry import FollowerState, LogEntry, Position, RecordKind, RolloutCounts
 from headgate.plane.plane import Plane
+from headgate.plane.rights import RightsFile
 from headgate.plane.rollouts import RolloutEnd
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.service import RulesService
@@ -23,7 +24,21 @@ from structlog.testing import capture_logs
 from tests.support.clock import ManualClock
 
 OPS = Operator("ops", "here")
+LOG = structlog.get_logger("test")
 OWN = "(own fields)"
+
+
+class InterruptedPlane(Plane):
+    """A plane on which something happens right after a look."""
+
+    after_next_read: Callable[[], Coroutine[Any, Any, object]] | None = None
+
+    async def read(self, work: Callable[[], Any]) -> Any:
+        happen, self.after_next_read = self.after_next_read, None
+        found = await super().read(work)
+        if happen is not None:
+            await happen()
+        return found
 
 
 class Root:
@@ -37,9 +52,9 @@ class Root:
 
     def open(self) -> None:
         self.log = RuleLog(Sqlite(self.directory))
-        self.plane = Plane(self.log, self.clock)
-        self.service = RulesService(self.plane, None, structlog.get_logger("test"))
-        self.carrying = Carrying(self.plane, structlog.get_logger("test"))
+        self.plane = InterruptedPlane(self.log, self.clock)
+        self.service = RulesService(self.plane, None, LOG)
+        self.carrying = Carrying(self.plane, LOG)
 
     def restart(self) -> None:
         self.plane.close()
@@ -211,6 +226,16 @@ def test_who_calls_says_what_may_be_denied_and_changes_rules_alone(play: Play) -
     play(scene)
 
 
+def test_a_pattern_on_the_way_to_a_rule_has_a_place_of_its_own(play: Play) -> None:
+    async def scene(root: Root) -> None:
+        below = put("ann", 5)
+        below.path.insert(0, pb.Step(key="path", value="/a*"))
+        await root.change(below, now=True)
+        assert root.records() == {"/a*": {"leads_on": True, "place": 0}, "ann": 5}
+
+    play(scene)
+
+
 # While one is under way
 
 
@@ -278,6 +303,18 @@ def test_a_change_that_denies_too_much_is_taken_back(play: Play) -> None:
     play(scene)
 
 
+def test_a_step_is_not_taken_of_a_rollout_that_somebody_ended_meanwhile(play: Play) -> None:
+    async def scene(root: Root) -> None:
+        await root.change(put("ann", 5), now=True)
+        await root.change(put("ann", 4))
+        root.clock.advance(60_000)
+        root.plane.after_next_read = lambda: root.service.rollback(pb.RollbackRequest(), OPS)
+        await root.carrying.look()
+        assert (root.records(), root.records(RecordKind.STAGED)) == ({"ann": 5}, {})
+
+    play(scene)
+
+
 def test_a_follower_that_is_behind_holds_it_and_is_named(play: Play) -> None:
     async def scene(root: Root) -> None:
         await root.change(put("ann", 5))
@@ -338,6 +375,36 @@ def test_rollback_after_a_rollout_undoes_what_came_of_it(play: Play) -> None:
         assert root.records()["ann"] == 4
         answer = await root.service.rollback(pb.RollbackRequest(), OPS)
         assert (root.records()["ann"], answer.position.version) == (5, before)
+
+    play(scene)
+
+
+def test_rollback_of_a_new_domain_leaves_nothing_of_it(play: Play) -> None:
+    """Undone is the entry that somebody asked for, with all that the plane did for it since."""
+
+    async def scene(root: Root) -> None:
+        await root.change(put("ann", 5))
+        await root.pass_s(180)
+        assert root.records() == {OWN: {}, "ann": 5}
+        await root.service.rollback(pb.RollbackRequest(), OPS)
+        assert root.records() == {}
+
+    play(scene)
+
+
+def test_only_those_who_may_change_a_domain_hold_its_rollout(play: Play, tmp_path: Path) -> None:
+    async def scene(root: Root) -> None:
+        await root.change(put("ann", 5), put("ann", 5, "api"))
+        (tmp_path / "rights").write_text("ops=change:edge\n")
+        service = RulesService(root.plane, RightsFile(str(tmp_path / "rights"), LOG), LOG)
+        await service.halt(pb.HaltRequest(domain="edge"), OPS)
+        for refused in (
+            service.halt(pb.HaltRequest(domain="api"), OPS),
+            service.halt(pb.HaltRequest(), OPS),
+            service.shadow(pb.ShadowRequest(domain="api", for_ms=1_000), OPS),
+        ):
+            with pytest.raises(Forbidden, match="ops=change:api"):
+                await refused
 
     play(scene)
 

@@ -113,6 +113,10 @@ CASES: dict[str, Case] = {
     "HeadgatePlaneFollowersRefuse": level(
         'headgate_plane_followers{state="refusing",instance="root"}', "1+0x30", "0+0x30"
     ),
+    "HeadgateRolloutRolledBack": counted("headgate_plane_rollouts_total", 'outcome="rolled_back"'),
+    "HeadgateRolloutStalled": level(
+        'headgate_plane_rollouts_under_way{state="waiting"}', "1+0x30", "1+0x16 0 0 1 1 1 1"
+    ),
     "HeadgatePlaneRelayCutOff": level("headgate_plane_age_seconds", "31+0x30", "3+0x30"),
     "HeadgateShardOpen": Case(
         {

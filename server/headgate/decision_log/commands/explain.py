@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from headgate.console import descriptors
@@ -77,6 +78,14 @@ def add_sources(parser: argparse.ArgumentParser) -> None:
 def view_of(args: argparse.Namespace) -> LogView:
     """The logs that the arguments name."""
     paths = [*args.data_dir, *(Path(text) for text in args.log if text != "-")]
+    lines = sys.stdin.read().splitlines() if "-" in args.log else []
+    if not paths and "-" not in args.log:
+        raise ConfigError("nothing to read: give --data-dir DIR, --log FILE or --addr ADDR")
+    return view_of_paths(paths, lines)
+
+
+def view_of_paths(paths: Sequence[Path], lines: Sequence[str] = ()) -> LogView:
+    """The logs in these files and data directories, and in some lines. Raises ConfigError for one that is not there."""
     for path in paths:
         if not path.exists():
             raise ConfigError(f"{path}: there is no such file or directory")
@@ -84,9 +93,6 @@ def view_of(args: argparse.Namespace) -> LogView:
             raise ConfigError(
                 f"{path}: there is no decision log in it; the data directory of a server has one, in decisions/"
             )
-    lines = sys.stdin.read().splitlines() if "-" in args.log else []
-    if not paths and "-" not in args.log:
-        raise ConfigError("nothing to read: give --data-dir DIR, --log FILE or --addr ADDR")
     return LogView(paths, lines)
 
 

@@ -2,13 +2,17 @@
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
-from headgate.console.output import EXIT_OK, EXIT_USAGE, fail, printable, write
+from headgate.console.output import EXIT_OK, printable, warn, write
 from headgate.console.parsers import Commands
-from headgate.decision_log.commands.explain import add_sources, view_of
+from headgate.decision_log.commands.explain import add_sources, view_of, view_of_paths
+from headgate.decision_log.reader import LogView
 from headgate.decision_log.schema import DecisionRecord
+from headgate.errors import ConfigError
+from headgate.percentages import MILLION, percent
 from headgate.rules.ruleset import RuleSet
 
 
@@ -33,16 +37,42 @@ def add_parser(
 
 def run(args: argparse.Namespace, rules: RuleSet) -> int:
     """Print who would have been denied under these rules."""
-    from headgate.decision_log.replay import replay  # noqa: PLC0415 - it brings the whole server along
-
-    logged = (entry for entry in view_of(args).everything() if isinstance(entry, DecisionRecord))
-    result = replay(logged, rules).to_json()
+    result = _replayed(_decisions(view_of(args)), rules)
     if not result["requests"]:
-        missing = result["records_without_values"]
-        why = f"{missing} records without descriptors (decision_log_values)" if missing else "no decisions in it"
-        return fail(f"nothing to replay: {why}", EXIT_USAGE)
+        raise ConfigError("nothing to replay: no decisions in it")
     write(json.dumps(result, indent=2) if args.json else _as_text(result))
     return EXIT_OK
+
+
+def denies_within(logs: Sequence[Path], rules: RuleSet, share: int) -> bool:
+    """Return true if these rules deny at most a share of their domains' requests in addition, in millionths.
+
+    Else print whom they would have denied. Raises ConfigError where the logs can't be replayed.
+    """
+    decisions = (one for one in _decisions(view_of_paths(logs)) if one.rule.domain in rules.domains)
+    result = _replayed(decisions, rules)
+    if not result["requests"]:
+        warn("nothing to replay: the logs have no decision on these domains")
+        return True
+    more: int = MILLION * (result["denied_after"] - result["denied_before"]) // result["requests"]
+    if more > share:
+        write(_as_text(result))
+        write(f"refused: {percent(more)} of requests would be denied in addition, and {percent(share)} is expected")
+    return more <= share
+
+
+def _decisions(view: LogView) -> Iterable[DecisionRecord]:
+    return (entry for entry in view.everything() if isinstance(entry, DecisionRecord))
+
+
+def _replayed(decisions: Iterable[DecisionRecord], rules: RuleSet) -> dict[str, Any]:
+    """Replay decisions. Raises ConfigError where none of them says whom it is about."""
+    from headgate.decision_log.replay import replay  # noqa: PLC0415 - it brings the whole server along
+
+    result = replay(decisions, rules).to_json()
+    if missing := result["records_without_values"] if not result["requests"] else 0:
+        raise ConfigError(f"nothing to replay: {missing} records without descriptors (decision_log_values)")
+    return result
 
 
 def _as_text(result: dict[str, Any]) -> str:

@@ -1,1 +1,1 @@
-"""Commands below `headgate rules` that ask a plane: publish, put, delete, rollback, status and history."""
+"""Commands below `headgate rules` that ask a plane: publish, put, delete, rollback, halt, shadow, status, history."""

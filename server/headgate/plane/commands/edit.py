@@ -23,18 +23,19 @@ _LIMIT = re.compile(r"(\d+)/(\w+)")
 
 _EPILOG = r"""
 A rule is named by its domain and the way to it, `key=value,key=value`; `key=` is the rule for any value. One call is
-one entry of the log, all or nothing; more than 10,000 changes are several.
+one entry of the log, all or nothing; more than 10,000 changes are several, and those of one domain need --now. What is
+tighter for somebody goes in stages, unless --now is said; a rollback is in force at once.
 
 --file has a line of JSON for each change: {"domain": "edge", "path": [["user", "acme"]], "rule": {"rate_limit": …}}
 with the fields of a descriptor; without "rule" it is deleted. `-` is stdin.
 
-exit status: 0 changed, or nothing to change; 1 refused, or not in force everywhere within --wait; 2 error (the message
-is on stderr)
+exit status: 0 changed, or nothing to change (with --follow: and in force for everybody); 1 refused, not in force
+everywhere within --wait, or a rollout that was rolled back or ended; 2 error (the message is on stderr)
 
 examples:
-  headgate rules put --domain edge user=acme --limit 10/minute --why "squeeze acme, ticket 4711"
+  headgate rules put --domain edge user=acme --limit 10/minute --now --why "squeeze acme, ticket 4711"
   headgate rules put --domain edge user=acme,path=/a --rule '{"rate_limit": {"unit": "day", "requests_per_unit": 5}}'
-  headgate rules put --file tenants.jsonl --why "nightly run of billing"
+  headgate rules put --file tenants.jsonl --expect-denials 2% --follow --why "nightly run of billing"
   headgate rules delete --domain edge user=acme --why "over"
   headgate rules rollback --why "undo"
 """

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -31,12 +31,16 @@ TRIES: Final = 5
 
 _EPILOG = """
 The domains that DIR names become what it says; other domains stay as they are. A domain with a problem is not
-published, and the others are. More than 10,000 changes are several entries of the log.
+published, and the others are. What is tighter for somebody goes in stages, unless --now is said. More than 10,000
+changes are several entries of the log, and those of one domain need --now.
 
-exit status: 0 published, or nothing to change; 1 problems, or not in force everywhere within --wait (with --dry-run:
-there is something to publish); 2 error (the message is on stderr)
+exit status: 0 published, or nothing to change (with --follow: and in force for everybody); 1 problems, more denials in
+--replay than expected, not in force everywhere within --wait, or a rollout that was rolled back or ended (with
+--dry-run: there is something to publish); 2 error (the message is on stderr)
 
 examples:
+  headgate rules publish rules --token-file ops.token --now --why "the first rules"
+  headgate rules publish rules --token-file ops.token --replay /var/lib/headgate --expect-denials 2% --follow --json
   headgate rules publish rules --token-file ops.token --why "ticket 4711"
   headgate rules publish rules --token-file ops.token --dry-run --json
 """
@@ -51,16 +55,27 @@ def add_parser(actions: Commands) -> argparse.ArgumentParser:
     )
     add_stage_flags(parser)
     parser.add_argument("--merge-domains", action="store_true", help="let several files define one domain")
+    parser.add_argument(
+        "--replay",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a node's data directory, or a file of JSON lines: refuse if the rules would have denied more of the "
+        "requests that are logged there than --expect-denials says (default: 1%%); repeatable",
+    )
     parser.add_argument("--dry-run", action="store_true", help="say what would be changed, and change nothing")
     return parser
 
 
-def publish(args: argparse.Namespace) -> int:
-    """Publish a directory. Returns the exit status."""
+def publish(args: argparse.Namespace, is_expected: Callable[[RuleSet], bool] = lambda _: True) -> int:
+    """Publish a directory, if what it denies is expected. Returns the exit status."""
     rules, problems = compiled(args.directory, merge_domains=args.merge_domains)
     for problem in problems:
         write(str(problem))
     if not rules.domains:
+        return EXIT_FAILED
+    if args.replay and not is_expected(rules):
         return EXIT_FAILED
     status = _dry_run(args, rules) if args.dry_run else _publish(args, rules)
     return EXIT_FAILED if problems else status
