@@ -21,11 +21,11 @@ RULES = """\
 domain: edge
 descriptors:
 - key: user
-  rate_limit: {unit: year, requests_per_unit: 1000, on_error: open}
+  rate_limit: {unit: year, requests_per_unit: 1000000, on_error: open}
 - key: path
   descriptors:
   - key: user
-    rate_limit: {unit: year, requests_per_unit: 1000}
+    rate_limit: {unit: year, requests_per_unit: 1000000}
 """
 WHY = ("--domain", "edge", "user=eve", "--why", "scrapes")
 

@@ -74,6 +74,7 @@ def test_any_node_tells_of_all_and_adds_up_what_they_decided(rules: Path, redis:
         assert (shard["breaker"], shard["not_closed_on"]) == ("closed", [])
 
 
+@pytest.mark.long
 def test_a_node_that_hangs_is_told_by_name_and_left_out_of_the_sums(rules: Path, redis: RedisServer) -> None:
     with region(rules, redis) as nodes:
         ask(nodes["one"], 10, bulk="b")
@@ -102,6 +103,7 @@ def test_a_node_that_ends_is_not_missed(rules: Path, redis: RedisServer) -> None
         wait_until(lambda: [node["node"] for node in told(nodes["one"])["nodes"]] == names, "the node to be gone")
 
 
+@pytest.mark.long
 def test_rules_that_differ_are_told(rules: Path, redis: RedisServer, tmp_path: Path) -> None:
     other = write_rules(tmp_path / "other", "domain: edge\ndescriptors: []\n")
     with region(rules, redis) as nodes, serve(other, "--origin", redis.url, "--node-id", "other"):

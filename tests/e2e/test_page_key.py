@@ -187,6 +187,19 @@ def test_operators_are_served_on_their_own_listener_with_their_token_alone(serve
     assert http_request(admin(server), "GET", "/headgate.v1.Keys/Get").status == 405
 
 
+def test_where_decisions_are_served_operators_are_not(tmp_path: Path, flags: tuple[str, ...]) -> None:
+    with serve(write_rules(tmp_path / "rules"), *flags[2:]) as served:
+        assert served.get("/").status == 200, "the page is there, without a listener of its own"
+        status, told = call(served.http, "Keys/Get", ALICE, **TOKEN)
+        assert (status, told["error"]) == (404, "/headgate.v1.Keys/Get is not served here: ask the `admin` listener")
+
+
+def test_without_operators_it_is_said_what_to_set(tmp_path: Path) -> None:
+    with serve(write_rules(tmp_path / "rules"), "--admin", "127.0.0.1:0") as served:
+        status, told = call(admin(served), "Keys/Get", ALICE, **TOKEN)
+        assert (status, "set admin_grpc and admin_token_file" in told["error"]) == (404, True)
+
+
 def test_with_workers_the_first_one_is_asked(tmp_path: Path, flags: tuple[str, ...], redis: RedisServer) -> None:
     rules = write_rules(tmp_path / "rules")
     with serve(rules, *flags, "--origin", redis.url, "--origin-deadline-ms", "1000", "--workers", "2") as served:

@@ -12,7 +12,7 @@ from tests.support.browser import browser
 from tests.support.headgate import Headgate, serve, write_rules
 from tests.support.redis_servers import RedisServer
 
-LONG = "node-of-a-very-long-name-" + "in-a-rack-" * 3
+LONG = "node" + "ofaverylongname" * 3
 NAMES = ("one", LONG, "three")
 WIDTHS = (390, 820, 1400)
 

@@ -53,7 +53,7 @@ class RegionBoard:
     async def run(self) -> None:
         """Post until cancelled."""
         while True:
-            await self._post()
+            await self.post()
             await asyncio.sleep(POST_S)
 
     async def leave(self) -> None:
@@ -75,7 +75,8 @@ class RegionBoard:
         others = [{**said, "age_ms": said["age_ms"] + late_ms} for said in self._others]
         return {"node": own["node"], "error": self._error, "bulletins": [own, *others]}
 
-    async def _post(self) -> None:
+    async def post(self) -> None:
+        """Post this process's bulletin, and hear what is looked for."""
         now_s = self._clock.monotonic()
         self._wanted_here = {grain: until_s for grain, until_s in self._wanted_here.items() if until_s > now_s}
         grains = sorted({*self._wanted_here, *self._wanted_there})

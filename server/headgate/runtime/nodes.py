@@ -9,21 +9,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from headgate.runtime.bulletin import Said
-from headgate.runtime.top import asked_limit, merge_tops
-from headgate.runtime.trend import asked_grain, merge_trends
+from headgate.runtime.top import merge_tops
+from headgate.runtime.trend import merge_trends
 
 SILENT_MS: Final = 6_000
 """Age of a bulletin at which its node counts as silent: three were missed."""
 MOST_WAITED_S: Final = SILENT_MS // 1000
 """Seconds that the newest step waits for nodes that have not told of it."""
 MOST_RULES: Final = 100
+MOST_KEYS: Final = 10
+"""Keys of each rule, of those that are denied most and those that use most."""
 _WORST: Final = ("closed", "half_open", "open")
 """States of breakers, the worst last."""
 
 
-def describe_nodes(told: Mapping[str, Any], query: Mapping[str, str]) -> Mapping[str, Any]:
-    """Describe every node, and what goes on on all together. Raises BadRequest."""
-    grain_s, limit = asked_grain(query), asked_limit(query)
+def describe_nodes(told: Mapping[str, Any], grain_s: int) -> Mapping[str, Any]:
+    """Describe every node, and what goes on on all together, in steps of `grain_s`."""
     said = _latest(told["bulletins"])
     answering = [one for one in said if _answers(one)]
     summed = [one for one in answering if str(grain_s) in one.get("trend", {})]
@@ -36,7 +37,7 @@ def describe_nodes(told: Mapping[str, Any], query: Mapping[str, str]) -> Mapping
         "nodes": [_node(one, common) for one in said],
         "summed": [one["node"] for one in summed],
         "trend": _trend([one["trend"][str(grain_s)] for one in summed], grain_s),
-        "top": merge_tops([one["top"] for one in summed], limit),
+        "top": merge_tops([one["top"] for one in summed], MOST_KEYS),
         "rules": _rules(summed),
         "shards": _shards(answering),
     }

@@ -8,6 +8,7 @@
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from headgate.clock import Clock
@@ -26,6 +27,7 @@ LOOKED_AT: Final = 10_000
 """Most recently used counters, which are read when somebody asks: two milliseconds. Busy keys are among them."""
 MOST_SHOWN: Final = 100
 """Keys in one answer, of each kind."""
+KINDS: Final = ("denied", "admitted")
 
 MOST_LIMITS: Final = 10 * SKETCH_SIZE
 """Before those are let go whose keys are no longer followed."""
@@ -88,29 +90,32 @@ def asked_limit(query: Mapping[str, str]) -> int:
 
 
 def merge_tops(reports: Iterable[Mapping[str, Any]], limit: int) -> Mapping[str, Any]:
-    """Merge the reports of several workers: what they denied is added up, and of what is used each knows nearly all."""
+    """Merge the reports of several nodes: what they denied is added up, and of what is used each knows nearly all."""
     merged: dict[str, Any] = {"denied_over_s": PERIOD_S * 2, "denied_may_be_low_by": 0, "rules": []}
     rules: dict[tuple[str, str], dict[str, Any]] = {}
     for report in reports:
         merged["denied_may_be_low_by"] += report["denied_may_be_low_by"]
         for rule in report["rules"]:
-            into = rules.setdefault((rule["domain"], rule["rule"]), {**rule, "denied": [], "admitted": []})
-            for kind in ("denied", "admitted"):
-                into[kind] = _merged(into[kind], rule[kind], kind)[:limit]
+            into = rules.setdefault((rule["domain"], rule["rule"]), {**rule, "denied": {}, "admitted": {}})
+            for kind in KINDS:
+                _merge(into[kind], rule[kind], kind)
+    for rule in rules.values():
+        rule |= {kind: sorted(rule[kind].values(), key=itemgetter(kind), reverse=True)[:limit] for kind in KINDS}
     merged["rules"] = sorted(rules.values(), key=_weight, reverse=True)
     return merged
 
 
-def _merged(one: list[dict[str, Any]], other: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for entry in (*one, *other):
-        there = found.setdefault(str(entry["values"]), {**entry, kind: 0})
-        if kind == "denied":
+def _merge(into: dict[tuple[str, ...], dict[str, Any]], entries: Iterable[dict[str, Any]], kind: str) -> None:
+    for entry in entries:
+        name = (*entry["values"], *entry["values"].values())
+        there = into.get(name)
+        if there is None:
+            into[name] = dict(entry)
+        elif kind == "denied":
             there[kind] += entry[kind]
         elif entry[kind] > there[kind]:
-            # A worker counts what the others of its region have admitted too: the newest view has most.
+            # A node counts what the others of its region have admitted too: the newest view has most.
             there.update(entry)
-    return sorted(found.values(), key=lambda entry: entry[kind], reverse=True)
 
 
 def _entry(

@@ -121,14 +121,17 @@ def asked_grain(query: Mapping[str, str]) -> int:
 
 
 def merge_trends(reports: Iterable[Mapping[str, Any]], grain_s: int) -> Mapping[str, Any]:
-    """Merge the reports of several workers: what they decided at one time is added up."""
+    """Merge the reports of several nodes: what they decided at one time is added up."""
     merged: dict[int, Bucket] = {}
     for report in reports:
         for told in report["buckets"]:
             bucket = merged.setdefault(told["begin_s"], Bucket(told["begin_s"]))
-            bucket.decisions += Counter(told["decisions"])
-            denials = Counter({(domain, rule): count for domain, rule, count in told.get("denials", ())})
-            bucket.denials = _most(bucket.denials + denials)
+            for name, count in told["decisions"].items():
+                bucket.decisions[name] += count
+            for domain, rule, count in told.get("denials", ()):
+                bucket.denials[domain, rule] += count
+    for bucket in merged.values():
+        bucket.denials = _most(bucket.denials)
     buckets = [merged[begin_s].to_json() for begin_s in sorted(merged)][-GRAINS[grain_s] :]
     return {"grain_s": grain_s, "most": GRAINS[grain_s], "buckets": buckets}
 

@@ -141,7 +141,8 @@ class WorkersHttp(HttpListener):
         return web.json_response(merge_trends(await self._reports(f"/trend?grain_s={grain_s}"), grain_s))
 
     async def _nodes(self, request: web.Request) -> web.Response:
-        return web.json_response(describe_nodes(await self._bulletins(asked_grain(request.query)), request.query))
+        grain_s = asked_grain(request.query)
+        return web.json_response(describe_nodes(await self._bulletins(grain_s), grain_s))
 
     async def _all_bulletins(self, request: web.Request) -> web.Response:
         return web.json_response(await self._bulletins(asked_grain(request.query)))

@@ -4,6 +4,7 @@ Few of them: one key, and callers who are shut out. Who calls is known by a toke
 that no other site's page can send; the method itself checks and logs what it does, as over gRPC.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -40,6 +41,9 @@ class HttpOperators:
 
 def _parsed(message: Message, body: bytes) -> Message:
     try:
-        return json_format.Parse(body, message, max_recursion_depth=8)
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError) as error:
+        told = json.loads(body)
+        if not isinstance(told, dict):
+            raise ValueError("it is no object")
+        return json_format.ParseDict(told, message, max_recursion_depth=8)
+    except (json_format.ParseError, ValueError, RecursionError) as error:
         raise BadRequest(f"the body is no {message.DESCRIPTOR.name}: {error}") from None

@@ -34,7 +34,7 @@ def going_on(buckets: dict[int, int], rates: list[Any] | None = None, calls: lis
 
 def described(*bulletins: dict[str, Any], error: str = "") -> Any:
     told = {"region": "eu", "node": "a", "live_nodes": 2, "error": error, "bulletins": list(bulletins)}
-    return describe_nodes(told, {})
+    return describe_nodes(told, 2)
 
 
 def counts(answer: Any) -> dict[int, int]:

@@ -2,6 +2,7 @@
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from headgate.cli.top import lines_of
@@ -146,3 +147,14 @@ def test_values_do_not_steer_a_terminal(world: World) -> None:
     lines = lines_of(dict(world.top.describe({})), "here")
     assert any("denied" in line and r"'\x1b[2Jevil'" in line for line in lines)
     assert not any("\x1b" in line for line in lines)
+
+
+def test_who_is_denied_everywhere_a_little_is_before_who_is_denied_on_one_node_alone() -> None:
+    def report(**denied: int) -> dict[str, Any]:
+        keys = [{"values": {"user": user}, "denied": count} for user, count in denied.items()]
+        rule = {"domain": "edge", "rule": "user", "text": "user", "denied": keys, "admitted": []}
+        return {"denied_may_be_low_by": 1, "rules": [rule]}
+
+    merged = merge_tops([report(here=3, everywhere=2), report(there=3, everywhere=2), report(everywhere=2)], 1)
+    assert [rule["denied"] for rule in merged["rules"]] == [[{"values": {"user": "everywhere"}, "denied": 6}]]
+    assert merged["denied_may_be_low_by"] == 3

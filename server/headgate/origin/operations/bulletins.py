@@ -101,6 +101,8 @@ class ReadBulletins(Operation[tuple[Bulletin, ...]]):
     """Something that nodes shall say for the next ten seconds."""
 
     lua: ClassVar[tuple[str, ...]] = ("origin/read_bulletins",)
+    own_connection: ClassVar[bool] = True
+    """Not the one of decisions: the answer may have megabytes."""
 
     def apply(self, memory: ShardMemory) -> tuple[Bulletin, ...]:
         return memory.part(Board).read(self.wanted, memory.now_ms())

@@ -1,9 +1,10 @@
 """The region's nodes as each other sees them: their bulletins, and `GET /nodes`."""
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.runtime.board import RegionBoard
+from headgate.runtime.board import READ_KEPT_S, RegionBoard
 from headgate.runtime.bulletin import BulletinWriter
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.nodes import describe_nodes
@@ -11,6 +12,7 @@ from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.handler import HandlerRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.runtime.rooms.rules import RulesRoom
+from headgate.runtime.trend import asked_grain
 from headgate.telemetry.metrics import Metrics
 
 
@@ -24,6 +26,9 @@ class NodesRoom(Room):
         self._rules = rooms.get(RulesRoom)
         self._region = rooms.get(RegionRoom)
         self._handler = rooms.get(HandlerRoom)
+        self._described: dict[int, tuple[float, Mapping[str, Any]]] = {}
+        """Answers to `GET /nodes` and when they were made, by grain."""
+        self._turn = asyncio.Lock()
 
     async def start(self) -> None:
         context, region, handler = self.context, self._region, self._handler
@@ -42,8 +47,15 @@ class NodesRoom(Room):
         return {**await self._board.tell(query), "region": self.context.identity.region, "live_nodes": live_nodes}
 
     async def describe(self, query: Mapping[str, str]) -> Mapping[str, Any]:
-        """For `GET /nodes`."""
-        return describe_nodes(await self.bulletins(query), query)
+        """For `GET /nodes`: made once a second for each grain, however many ask. Raises BadRequest."""
+        grain_s, monotonic = asked_grain(query), self.context.clock.monotonic
+        async with self._turn:
+            made_s, described = self._described.get(grain_s, (float("-inf"), {}))
+            if monotonic() - made_s >= READ_KEPT_S:
+                # In a thread: of a hundred nodes it takes some tens of milliseconds.
+                described = await asyncio.to_thread(describe_nodes, await self.bulletins(query), grain_s)
+                self._described[grain_s] = monotonic(), described
+        return described
 
     def register(self, metrics: Metrics) -> None:
         metrics.counter(
