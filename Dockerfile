@@ -31,7 +31,7 @@ COPY server server
 RUN HEADGATE_COMPILE=${COMPILE} /build/bin/pip wheel --quiet --no-deps --no-index --no-build-isolation --wheel-dir /wheels ./client .
 # An environment without pip and setuptools, and compiled for good: where it runs nothing can be written.
 RUN python3 -m venv --without-pip /opt/headgate \
- && /build/bin/pip --python /opt/headgate/bin/python install --quiet --no-compile --no-index --find-links /wheels headgate \
+ && /build/bin/pip --python /opt/headgate/bin/python install --quiet --no-compile --no-index --find-links /wheels 'headgate[postgresql]' \
  && /opt/headgate/bin/python -m compileall -q --invalidation-mode unchecked-hash /opt/headgate/lib
 
 FROM ${PYTHON}

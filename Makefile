@@ -245,8 +245,8 @@ COMPILE := $(TOOLS)/bin/uv pip compile --quiet --universal --python-version 3.11
 INPUTS := printf './client\nsetuptools>=77\n' |
 
 lock: $(TOOLS_STAMP)
-	$(INPUTS) $(COMPILE) pyproject.toml - --extra test --output-file requirements/test.lock
-	$(INPUTS) $(COMPILE) pyproject.toml - --constraints requirements/test.lock --output-file requirements/serve.lock
+	$(INPUTS) $(COMPILE) pyproject.toml - --extra postgresql --extra test --output-file requirements/test.lock
+	$(INPUTS) $(COMPILE) pyproject.toml - --extra postgresql --constraints requirements/test.lock --output-file requirements/serve.lock
 	printf 'mypy[mypyc]>=2.4\nsetuptools>=77\n' | $(COMPILE) - --constraints requirements/test.lock --output-file requirements/build.lock
 
 sbom: $(TOOLS_STAMP)

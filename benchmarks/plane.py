@@ -4,6 +4,7 @@
     .venv/bin/python benchmarks/plane.py often              # 1,000 changes a minute among a million rules, 10 minutes
     .venv/bin/python benchmarks/plane.py batches            # 100,000 changes in a minute, in batches
     .venv/bin/python benchmarks/plane.py often --rules 20000 --minutes 1 --nodes 2
+    .venv/bin/python benchmarks/plane.py --roots 2          # on PostgreSQL; one is sent changes, another is followed
 
 The time is from the root's taking the call in to the node's log line of the version in force, on one clock.
 """
@@ -30,6 +31,7 @@ from benchmarks.load import run
 from benchmarks.processes import METHOD, cpu_ns
 from tests.support.headgate import Headgate
 from tests.support.plane import PlaneSite, free_address
+from tests.support.postgresql import PostgresqlServer
 from tests.support.waiting import wait_until
 
 SHOWN = 12
@@ -46,6 +48,7 @@ def main() -> int:
     parser.add_argument("part", nargs="?", choices=PARTS, default="spread")
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--relays", type=int, default=3)
+    parser.add_argument("--roots", type=int, default=1, help="more than one share a real PostgreSQL")
     parser.add_argument("--changes", type=int, default=200)
     parser.add_argument("--pause-s", type=float, default=0.25, help="between changes")
     parser.add_argument("--rules", type=int, default=1_000_000)
@@ -67,16 +70,19 @@ class _Site:
 
 def _site(args: argparse.Namespace, scratch: Path, stack: contextlib.ExitStack) -> _Site:
     """Start planes; `start` starts the nodes, which a part may want later than its rules."""
-    files, root = PlaneSite(scratch), free_address()
-    stack.enter_context(files.plane("root", root))
+    files, roots = PlaneSite(scratch), [free_address() for _ in range(args.roots)]
+    store = ("--plane-store", _store(stack)) if args.roots > 1 else ()
+    for number, address in enumerate(roots):
+        stack.enter_context(files.plane(f"root{number}", address, *store))
+    above = itertools.cycle(roots[1:] or roots)
     relays = [free_address() for _ in range(args.relays)]
     for number, address in enumerate(relays):
-        stack.enter_context(files.plane(f"relay{number}", address, "--upstream", root))
-    site = _Site(_Changer(root))
+        stack.enter_context(files.plane(f"relay{number}", address, "--upstream", next(above)))
+    site = _Site(_Changer(roots[0]))
     site.change.one(0)
 
     def start() -> None:
-        followed = itertools.cycle(relays or [root])
+        followed = itertools.cycle(relays) if relays else above
         site.nodes += [
             stack.enter_context(files.node(f"n{number}", next(followed), ready=False)) for number in range(args.nodes)
         ]
@@ -85,6 +91,11 @@ def _site(args: argparse.Namespace, scratch: Path, stack: contextlib.ExitStack) 
 
     site.start = start
     return site
+
+
+def _store(stack: contextlib.ExitStack) -> str:
+    server = stack.enter_context(PostgresqlServer())
+    return server.url(server.database())
 
 
 class _Changer:

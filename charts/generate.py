@@ -38,7 +38,7 @@ SET_BY_THE_CHART = frozenset(
         *("tls_cert", "tls_key", "tls_client_ca", "tls_client_san", "token_file", "trusted_network"),
         *("max_connection_age_s", "node_id", "admin_grpc", "admin_token_file", "admin_tls_cert", "admin_tls_key"),
         *("admin_tls_client_ca", "admin_tls_client_san", "rules_overlay", "upstream", "promote", "plane_rights_file"),
-        "plane_token_file",
+        *("plane_token_file", "plane_store"),
     )
 )
 """Settings that have values of their own: in `config` they would be overruled by a flag, silently."""
@@ -114,6 +114,10 @@ RULES: Mapping[str, Schema] = {
     "planeToken.existingSecret.key": text(KEY),
     "plane.upstream": text("^$|^[^/]+:[0-9]+$", "empty, or `host:port`"),
     "plane.replicas": whole(1, 100),
+    "plane.postgresql.existingSecret.name": text(OPTIONAL_NAME),
+    "plane.postgresql.existingSecret.key": text(KEY),
+    "plane.postgresql.tlsSecret": text(OPTIONAL_NAME),
+    "plane.postgresql.port": PORT,
     "plane.tokens.existingSecret.name": text(OPTIONAL_NAME),
     "plane.tokens.existingSecret.key": text(KEY),
     "plane.tokens.rightsKey": text(f"^$|{KEY}"),

@@ -98,6 +98,14 @@ SWITCHES: Mapping[str, Mapping[str, Values]] = {
                 "storage": {"className": "fast"},
             }
         },
+        "roots": {
+            "plane": {
+                "enabled": True,
+                "replicas": 3,
+                "tokens": {"existingSecret": {"name": "plane"}},
+                "postgresql": {"existingSecret": {"name": "plane-db"}, "tlsSecret": "plane-db-tls", "port": 6432},
+            }
+        },
         "relay": {
             "rulesFrom": "plane://headgate-plane:8083,root.example.com:8083",
             "planeToken": {"existingSecret": {"name": "plane-token"}},

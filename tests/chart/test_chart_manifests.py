@@ -535,7 +535,8 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
         if combination["origin"] == "dev":
             expected["redis"] = ({("TCP", 6379)}, set())
     if combination["plane"] != "none":
-        expected["plane"] = ({("TCP", 8080)} | ADMIN | KEYS, DNS | (KEYS if combination["plane"] == "relay" else set()))
+        above = {"root": set(), "roots": {("TCP", 6432)}, "relay": KEYS}[combination["plane"]]
+        expected["plane"] = ({("TCP", 8080)} | ADMIN | KEYS, DNS | above)
     if separate:
         expected["exchange"] = (EXCHANGE | ADMIN, DNS | redis | more | PEERS)
     found = {name: (ports_of(spec["ingress"]), ports_of(spec["egress"])) for name, spec in policies.items()}
@@ -544,6 +545,13 @@ def test_a_network_policy_admits_what_is_documented_and_nothing_else(number: int
     for name, ports in (("server", operators), ("exchange", ADMIN), ("plane", ADMIN)):
         admin = [rule for rule in policies.get(name, {}).get("ingress", []) if ports_of([rule]) == ports]
         assert [bool(rule.get("from")) for rule in admin] == [True] * (name in policies), "it is never for everybody"
+
+
+def test_only_relays_and_roots_that_share_a_database_are_several() -> None:
+    for number, combination in enumerate(COMBINATIONS):
+        found = of_kind(rendered(f"matrix-{number}"), "StatefulSet")
+        replicas = [each["spec"]["replicas"] for each in found if each["metadata"]["name"].endswith("-plane")]
+        assert replicas == {"none": [], "root": [1], "roots": [3], "relay": [2]}[combination["plane"]], number
 
 
 def test_helm_test_reaches_the_server_whoever_else_may() -> None:

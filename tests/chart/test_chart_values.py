@@ -82,6 +82,14 @@ PEER = {"exchange": {"peers": {"us": "h:8082"}}}
         ({"tls": {"clientNames": ["a"]}}, "tls.clientNames: needs tls.clientCertificates"),
         ({"keys": {"enabled": True}}, "keys.enabled: who changes a limit must be known"),
         ({"plane": {"enabled": True}}, "plane.enabled: who changes rules must be known"),
+        (
+            {"plane": {"upstream": "h:8083", "postgresql": {"existingSecret": {"name": "db"}}}},
+            "plane.postgresql: is for roots, and with plane.upstream these are relays",
+        ),
+        (
+            {"plane": {"postgresql": {"tlsSecret": "tls"}}},
+            "plane.postgresql.tlsSecret: needs plane.postgresql.",
+        ),
         ({"rulesFrom": "plane://h:8083"}, "planeToken.existingSecret.name: a plane is followed by those who show"),
         ({"keys": {"tls": {"clientCertificates": True}}}, "keys.tls.clientCertificates: needs keys.tls.existingSecret"),
         (

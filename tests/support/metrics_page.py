@@ -96,6 +96,7 @@ def all_instruments() -> list[Instrument]:
     otlp.register(metrics, parts)
     xds_instruments.register(metrics, parts)
     plane_instruments.register(metrics, parts)
+    plane_instruments.register_store(metrics, parts)
     return list({instrument.name: instrument for instrument in metrics.instruments}.values())
 
 

@@ -24,8 +24,9 @@ def project(path: str) -> dict[str, Any]:
 
 def wanted(*, test: bool) -> list[Requirement]:
     server, client = project("pyproject.toml"), project("client/pyproject.toml")
-    texts = [*server["dependencies"], *client["dependencies"]]
-    texts += server["optional-dependencies"]["test"] if test else []
+    extras = server["optional-dependencies"]
+    texts = [*server["dependencies"], *extras["postgresql"], *client["dependencies"]]
+    texts += extras["test"] if test else []
     return [requirement for requirement in map(Requirement, texts) if requirement.name != OURS]
 
 

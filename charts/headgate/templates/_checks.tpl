@@ -232,6 +232,12 @@
 {{- if and .Values.plane.enabled (not .Values.plane.tokens.existingSecret.name) -}}
 {{- fail "plane.enabled: who changes rules must be known: plane.tokens.existingSecret.name" -}}
 {{- end -}}
+{{- if and .Values.plane.upstream .Values.plane.postgresql.existingSecret.name -}}
+{{- fail "plane.postgresql: is for roots, and with plane.upstream these are relays, each with a log on its volume: choose one" -}}
+{{- end -}}
+{{- if and .Values.plane.postgresql.tlsSecret (not .Values.plane.postgresql.existingSecret.name) -}}
+{{- fail "plane.postgresql.tlsSecret: needs plane.postgresql.existingSecret.name, the URL that names its files" -}}
+{{- end -}}
 {{- if and (or .Values.plane.upstream (hasPrefix "plane://" .Values.rulesFrom)) (not .Values.planeToken.existingSecret.name) -}}
 {{- fail "planeToken.existingSecret.name: a plane is followed by those who show a token" -}}
 {{- end -}}

@@ -10,12 +10,14 @@ _EPILOG = """
 The flags are those of `headgate serve`, so that one config file does for both; what is about requests is not used. It
 listens on --admin-grpc, for nodes (--rules plane://host:port), for relays (--upstream) and for `headgate rules publish`
 and its kin, with the tokens and certificates of operators; and on --http for health and metrics. Its log is in
---data-dir. See docs/plane.md.
+--data-dir; several roots share one in PostgreSQL (--plane-store). See docs/plane.md.
 
 exit status: as of `headgate serve`
 
 examples:
   headgate plane --data-dir /var/lib/headgate --admin-grpc 0.0.0.0:8083 --admin-token-file tokens
+  headgate plane --plane-store postgresql://headgate@db/plane --data-dir /var/lib/headgate --admin-grpc 0.0.0.0:8083 \\
+    --admin-token-file tokens
   headgate plane --upstream root:8083 --plane-token-file token --data-dir /var/lib/headgate --admin-grpc 0.0.0.0:8083 \\
     --admin-token-file tokens
 """

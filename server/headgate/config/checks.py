@@ -52,6 +52,8 @@ def cross_checks(values: Mapping[str, Any], where: Mapping[str, str]) -> Iterato
     if values["xds_retry_max_s"] < values["xds_retry_s"]:
         yield f"{at('xds_retry_max_s')}: is less than xds_retry_s, the first wait"
     yield from _check_defaults(values, at)
+    if values["plane_store"] and values["upstream"]:
+        yield f"{at('plane_store')}: upstream is given too: a relay's log is in its data_dir"
     if values["promote"] and values["upstream"]:
         yield f"{at('promote')}: upstream is given too: a root has none"
 

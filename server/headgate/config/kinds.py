@@ -249,7 +249,7 @@ STAGES = Parsed(f"up to {MOST_STAGES} percentages that rise, with commas between
 def _origin_url(text: str) -> str:
     """The URL of an origin, checked for its shape only. Messages never repeat it: it may hold a password."""
     if text.startswith("file:"):
-        return _origin_file(text)
+        return _url_file(text)
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in ORIGIN_SCHEMES:
         raise ValueError(f"expected {ORIGIN_URL.accepts}")
@@ -265,6 +265,23 @@ ORIGIN_URL = Parsed(
     "or `file:/path` of a file that holds such a URL",
     "URL",
     _origin_url,
+)
+
+
+def _store_url(text: str) -> str:
+    """The URL of a store, checked for its shape only. Messages never repeat it: it may hold a password."""
+    if text.startswith("file:"):
+        return _url_file(text)
+    if not text.startswith(("postgresql://", "postgres://")):
+        raise ValueError(f"expected {STORE_URL.accepts}")
+    return text
+
+
+STORE_URL = Parsed(
+    "`postgresql://user@host:port/database`, as PostgreSQL's libpq reads it, "
+    "or `file:/path` of a file that holds such a URL",
+    "URL",
+    _store_url,
 )
 
 
@@ -294,10 +311,10 @@ def holds_password(origin: str) -> bool:
     return bool(at and ":" in userinfo) or "sentinel_password=" in origin
 
 
-def _origin_file(text: str) -> str:
+def _url_file(text: str) -> str:
     path = text.removeprefix("file:").removeprefix("//")
     if not path or "\0" in path:
-        raise ValueError("`file:` needs the path of a file that holds the origin's URL: `file:/run/secrets/origin`")
+        raise ValueError("`file:` needs the path of a file that holds the URL: `file:/run/secrets/url`")
     # Absolute from here on: it is read again for every connection.
     return f"file:{os.path.abspath(path)}"
 

@@ -31,6 +31,7 @@ from headgate.config.kinds import (
     SAN,
     SHARE,
     STAGES,
+    STORE_URL,
     TEXT_FILE,
     XDS_NODE,
     Boolean,
@@ -302,10 +303,18 @@ class Settings:
         "Of `headgate plane`: the plane that this one is a relay of, by the settings above.",
         absent="it is the root",
     )
+    plane_store: str | None = PLANE(
+        STORE_URL,
+        None,
+        "Of `headgate plane` without `upstream`: a PostgreSQL database that several roots write, each with a copy in "
+        "its `data_dir` (see docs/plane.md). A password is better in a file, which is read for each connection.",
+        absent="one root writes its log into `data_dir`",
+    )
     promote: bool = PLANE(
         Boolean(),
         False,
-        "Of `headgate plane` without `upstream`: make the copy of a relay the root, because the former root is lost.",
+        "Of `headgate plane` without `upstream`: make the copy of a relay the root, because the former root is lost. "
+        "With `plane_store`: begin an empty database with what `data_dir` has.",
     )
     rollout_stages: str = PLANE(
         STAGES,

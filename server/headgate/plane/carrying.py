@@ -1,11 +1,13 @@
 """Carries rollouts on at the root, and ends shadows whose time is over: one look a second, each step an entry."""
 
 import asyncio
+import contextlib
 from collections import Counter
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from headgate.errors import NotReady
 from headgate.plane.entry import LogEntry, RuleChange
 from headgate.plane.marks import RolloutRecord, ShadowRecord, without
 from headgate.plane.plane import Plane
@@ -30,7 +32,9 @@ class Carrying:
     async def run(self) -> None:
         """Look again and again, until cancelled."""
         while True:
-            await self.look()
+            # What can't be written now is due at the next look too.
+            with contextlib.suppress(NotReady):
+                await self.look()
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
@@ -38,7 +42,7 @@ class Carrying:
         plane = self._plane
         rollouts, shadows = await plane.read(self._under_way)
         plane.tallies.keep(rollouts)
-        now_ms, followers = plane.clock.now_ms(), plane.followers()
+        now_ms, followers = plane.clock.now_ms(), plane.everybody()
         plane.stats.under_way = Counter(standing(rollout, followers, now_ms) for rollout in rollouts)
         plane.stats.shadows = len(shadows)
         for rollout in rollouts:

@@ -6,30 +6,41 @@ between its first reading and its end.
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from headgate.errors import ConfigError
+from headgate.errors import ConfigError, NotReady
 
 FILE_NAME: Final = "plane.sqlite"
 _BUSY_S: Final = 10.0
 """Seconds to wait for another process that writes; there should be none."""
 
-SCHEMA: Final = (
+TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY, plane TEXT NOT NULL, idx BIGINT NOT NULL,"
     " version TEXT NOT NULL, own BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS domains (domain TEXT PRIMARY KEY, total {bytes} NOT NULL, rules BIGINT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS rules (domain TEXT NOT NULL, kind BIGINT NOT NULL, path TEXT NOT NULL,"
-    " rule {bytes} NOT NULL, slot TEXT, PRIMARY KEY (domain, kind, path))",
+    " rule {bytes} NOT NULL, slot TEXT)",
     "CREATE INDEX IF NOT EXISTS rules_by_kind ON rules (kind) WHERE kind > 0",
-    "CREATE INDEX IF NOT EXISTS rules_by_slot ON rules (domain, slot) WHERE slot IS NOT NULL",
     "CREATE TABLE IF NOT EXISTS entries (idx BIGINT PRIMARY KEY, version TEXT NOT NULL, entry {bytes} NOT NULL,"
     " undo {bytes} NOT NULL)",
     "CREATE INDEX IF NOT EXISTS entries_by_version ON entries (version)",
 )
 """Tables of a plane. `own` is 1 where the log was named and written, 0 in a copy; `total` is a domain's sum,
-`kind` a record's (RecordKind), `slot` the key of which a pattern is one, `undo` the changes that take an entry back."""
+`kind` a record's (RecordKind), `slot` the key of which a pattern is one, `undo` the changes that take an entry back. Of
+a kind a path is in a domain once; it may be too long for some indexes, so these are each database's own."""
+
+SCHEMA: Final = (
+    *(statement.format(bytes="BLOB") for statement in TABLES),
+    "CREATE UNIQUE INDEX IF NOT EXISTS rules_by_path ON rules (domain, kind, path)",
+    "CREATE INDEX IF NOT EXISTS rules_by_slot ON rules (domain, slot) WHERE slot IS NOT NULL",
+)
+"""All of it for sqlite."""
+
+
+class StoreUnavailable(NotReady):
+    """A database that can't be reached, or does not answer in time: nothing can be changed, and all else goes on."""
 
 
 class Rows(Protocol):
@@ -59,6 +70,9 @@ class Database(Protocol):
 
     def reading(self) -> AbstractContextManager[SqlConnection]:
         """Begin reading one state, whatever is written meanwhile."""
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Be the only one who writes, also between transactions. Looks that a change relies on are made within."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -101,7 +115,7 @@ class Sqlite:
         self._writer.execute("PRAGMA synchronous=FULL")
         with self.writing() as connection:
             for statement in SCHEMA:
-                connection.execute(statement.format(bytes="BLOB"))
+                connection.execute(statement)
 
     @contextmanager
     def writing(self) -> Iterator[SqlConnection]:
@@ -121,6 +135,10 @@ class Sqlite:
             yield connection
         finally:
             connection.close()
+
+    def alone(self) -> AbstractContextManager[None]:
+        # One process has the file, and one thread of it writes.
+        return nullcontext()
 
     def close(self) -> None:
         self._writer.close()

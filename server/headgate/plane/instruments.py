@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 
 from headgate.plane.plane import Plane, PlaneStats
 from headgate.plane.rollouts import RolloutEnd, Standing
+from headgate.plane.shared_root import SharedRoot
 from headgate.telemetry.metrics import Metrics
 
 
@@ -24,7 +25,8 @@ def register(metrics: Metrics, plane: Plane) -> None:
     metrics.gauge("headgate_plane_domains", "Domains that have rules.", lambda: len(log.domains))
     metrics.gauge(
         "headgate_plane_age_seconds",
-        "Time since a relay last knew that it has the root's last entry; 0 at the root.",
+        "Time since a relay last knew that it has the root's last entry, or a root among several that it has the "
+        "store's; 0 at a root that is alone.",
         lambda: plane.age_ms() / 1000,
     )
     metrics.labelled_gauge(
@@ -60,3 +62,12 @@ def _register_rollouts(metrics: Metrics, stats: PlaneStats) -> None:
         lambda: [(stats.rollouts[outcome], {"outcome": outcome.value}) for outcome in RolloutEnd],
     )
     metrics.gauge("headgate_plane_shadows", "Shadows that have not ended.", lambda: stats.shadows)
+
+
+def register_store(metrics: Metrics, root: SharedRoot) -> None:
+    """Export whether the store that several roots write can be used."""
+    metrics.gauge(
+        "headgate_plane_store_up",
+        "1 while the store that roots share (`plane_store`) can be used, else 0: then nothing can be changed.",
+        lambda: int(not root.reason),
+    )

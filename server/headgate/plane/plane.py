@@ -76,13 +76,16 @@ class Plane:
     clock: Clock
     upstream: str = ""
     """Address of the plane that this one is a relay of; empty for the root."""
-    fresh_s: Callable[[], float | None] = lambda: None
-    """Time at which a relay last knew that it has the root's head; None: never."""
+    fresh_s: Callable[[], float | None] | None = None
+    """Time at which a relay last knew that it has the root's head, or a root among several the last one's entry; None:
+    never. A root that is alone always does."""
     stats: PlaneStats = field(default_factory=PlaneStats)
     tallies: RolloutTallies = field(default_factory=RolloutTallies)
     """Decisions that followers counted of rollouts."""
     _moved: asyncio.Event = field(default_factory=asyncio.Event)
     _followers: dict[str, _Seen] = field(default_factory=dict)
+    _elsewhere: dict[str, _Seen] = field(default_factory=dict)
+    """Followers of the other roots, where several write one log."""
     _writer: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "headgate-plane-writer"))
     _readers: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(READERS, "headgate-plane-reader"))
     _waiting: int = 0
@@ -99,12 +102,13 @@ class Plane:
         """Check and append, at once or in stages. Raises what the caller is to be told."""
 
         def write() -> Changed:
-            accepted, problems = check_changes(self.log, changes)
-            if problems:
-                return Changed(self.log.position, problems=problems)
-            with self.log.looking() as records:
-                made = records_of(records, accepted, call, self.log.position)
-            entry = self.log.change(made, call.author, expect)
+            with self.log.alone():
+                accepted, problems = check_changes(self.log, changes)
+                if problems:
+                    return Changed(self.log.position, problems=problems)
+                with self.log.looking() as records:
+                    made = records_of(records, accepted, call, self.log.position)
+                entry = self.log.change(made, call.author, expect)
             return Changed(self.log.position, () if entry is None else (entry,))
 
         return self._note(await self.write(write))
@@ -118,9 +122,10 @@ class Plane:
         """Append what comes of a look at the records; `outcome` is that of the rollouts that it ends."""
 
         def write() -> Changed:
-            with self.log.looking() as records:
-                made = changes(records)
-            entry = self.log.change(made, author)
+            with self.log.alone():
+                with self.log.looking() as records:
+                    made = changes(records)
+                entry = self.log.change(made, author)
             return Changed(self.log.position, () if entry is None else (entry,))
 
         return self._note(await self.write(write), outcome)
@@ -131,7 +136,8 @@ class Plane:
         """Append what leads back to a version. Raises what the caller is to be told."""
 
         def write() -> Changed:
-            entries = self.log.rollback(version, author, expect, allow)
+            with self.log.alone():
+                entries = self.log.rollback(version, author, expect, allow)
             return Changed(self.log.position, entries)
 
         return self._note(await self.write(write))
@@ -174,7 +180,7 @@ class Plane:
 
     def age_ms(self) -> int:
         """Time since the log was known to end where the root's does."""
-        if not self.upstream:
+        if self.fresh_s is None:
             return 0
         fresh_s = self.fresh_s()
         # Never fresh is older than anything that anybody looks at.
@@ -190,16 +196,30 @@ class Plane:
             if state.name in self._followers or len(self._followers) < MOST_FOLLOWERS:
                 self._followers[state.name] = _Seen(state, now_s)
 
+    def told(self, states: Sequence[FollowerState]) -> None:
+        """Note who follows other roots, all of them; one who came here meanwhile is known better here."""
+        now_s, elsewhere = self.clock.monotonic(), [state for state in states if state.name not in self._followers]
+        self.tallies.report(elsewhere)
+        self._elsewhere = {state.name: _Seen(state, now_s) for state in elsewhere}
+
     def left(self, name: str) -> None:
         """Forget a follower whose stream ended."""
         self._followers.pop(name, None)
 
+    def everybody(self) -> list[FollowerState]:
+        """Return everybody who follows this plane or another root of it, by name."""
+        states = {state.name: state for state in (*self._present(self._elsewhere), *self.followers())}
+        return [states[name] for name in sorted(states)][:MOST_FOLLOWERS]
+
     def followers(self) -> list[FollowerState]:
-        """Return everybody who follows, by name, without those that fell silent."""
+        """Return everybody who follows this plane, by name, without those that fell silent."""
+        return self._present(self._followers)
+
+    def _present(self, seen: dict[str, _Seen]) -> list[FollowerState]:
         oldest_s = self.clock.monotonic() - FORGOTTEN_S
-        for name in [name for name, seen in self._followers.items() if seen.at_s < oldest_s]:
-            del self._followers[name]
-        return [self._followers[name].state for name in sorted(self._followers)]
+        for name in [name for name, each in seen.items() if each.at_s < oldest_s]:
+            del seen[name]
+        return [seen[name].state for name in sorted(seen)]
 
 
 def _ends_rollout(change: RuleChange) -> bool:

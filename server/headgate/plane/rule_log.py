@@ -8,6 +8,8 @@ names is refused.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from headgate.errors import BadRequest, Misconfigured
@@ -32,7 +34,12 @@ MOST_BEHIND: Final = 10_000
 PART_RULES: Final = 2_000
 """Rules in one part of a snapshot: some hundred kilobytes."""
 PART_BYTES: Final = 1024 * 1024
+PATHS_READ: Final = 500
+"""Paths that one statement asks for."""
 
+
+RecordName = tuple[str, RecordKind, str]
+"""Name of a record in its table: domain, kind, and path as text."""
 
 UNSEEN: Final = Position("", -1, "")
 """Position of a head that was not looked at yet."""
@@ -103,10 +110,10 @@ class RuleLog:
         self.position = self._head
         return self.position
 
-    def name(self, plane: str) -> None:
-        """Give the log a name: a new one of its own, or, for a relay that becomes the root, a later one."""
+    def name(self, plane: str, *, own: bool = True) -> None:
+        """Give the log a name: its own, later than that of the copy which it was; or, of a copy, that of its source."""
         with self._writing() as connection:
-            self._move(connection, Position(plane, self._head.index, self._head.version), own=True)
+            self._move(connection, Position(plane, self._head.index, self._head.version), own=own)
 
     @property
     def is_copy(self) -> bool:
@@ -114,6 +121,13 @@ class RuleLog:
         with self._database.reading() as connection:
             row = connection.execute("SELECT own FROM place").fetchone()
         return row is not None and not row[0]
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Keep all others from writing, from looks that a change relies on to the change; `position` is the head."""
+        with self._database.alone():
+            self.refresh()
+            yield
 
     def close(self) -> None:
         """Close the database."""
@@ -212,8 +226,10 @@ class RuleLog:
         """Work out what changes come to, without writing. A later change of a rule wins over an earlier one."""
         outcome = _Outcome([], [], {})
         slots: dict[tuple[str, str], list[RuleChange]] = {}
-        for (domain, kind, path), change in {_name(item): item for item in changes}.items():
-            before = _record(connection, domain, kind, path)
+        last = {_name(item): item for item in changes}
+        standing = _standing(connection, last)
+        for (domain, kind, path), change in last.items():
+            before = standing.get((domain, kind, path))
             if before == change.rule:
                 continue
             numbers = -content.number(kind, change.path, before), content.number(kind, change.path, change.rule)
@@ -231,14 +247,17 @@ class RuleLog:
         outcome.domains[domain] = _Domain(content.added(was.total, *numbers), was.rules + rules)
 
     def _store(self, connection: SqlConnection, outcome: _Outcome) -> None:
-        rows = [(*_name(change), change.rule, content.slot_text(change)) for change in outcome.changes]
         connection.executemany(
-            "INSERT INTO rules (domain, kind, path, rule, slot) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (domain, kind, path) DO UPDATE SET rule = excluded.rule",
-            [row for row in rows if row[3] is not None],
+            "DELETE FROM rules WHERE domain = ? AND kind = ? AND path = ?",
+            [_name(undo) for undo in outcome.undo if undo.rule is not None],
         )
         connection.executemany(
-            "DELETE FROM rules WHERE domain = ? AND kind = ? AND path = ?", [row[:3] for row in rows if row[3] is None]
+            "INSERT INTO rules (domain, kind, path, rule, slot) VALUES (?, ?, ?, ?, ?)",
+            [
+                (*_name(change), change.rule, content.slot_text(change))
+                for change in outcome.changes
+                if change.rule is not None
+            ],
         )
         for name, domain in outcome.domains.items():
             if domain.rules:
@@ -278,8 +297,7 @@ class RuleLog:
     def _look(self, connection: SqlConnection) -> None:
         head = _place(connection)
         if head != self._head:
-            rows = connection.execute("SELECT domain, total, rules FROM domains")
-            self._domains = {name: _Domain(content.unpack(bytes(total)), rules) for name, total, rules in rows}
+            self._domains = _read_domains(connection)
             self._head = head
 
     def _expect(self, version: str) -> None:
@@ -344,6 +362,14 @@ class RuleLog:
                     break
         return found, first or 0
 
+    def domains_since(self, known: Mapping[str, object]) -> tuple[Position, Mapping[str, object], list[RuleChange]]:
+        """All domains of one moment, each with what its content is known by; and all records of those that are not as
+        `known`. Any thread."""
+        with self._database.reading() as connection:
+            domains = _read_domains(connection)
+            others = [name for name, state in domains.items() if known.get(name) != state]
+            return _place(connection), domains, list(_read(connection, others))
+
     def rule(self, domain: str, path: tuple[tuple[str, str], ...]) -> bytes | None:
         """Return one rule as it stands; None if there is none."""
         with self._database.reading() as connection:
@@ -386,7 +412,7 @@ class RuleLog:
             yield RulesPart(position, number, tuple(rules), last=True)
 
 
-def _name(change: RuleChange) -> tuple[str, RecordKind, str]:
+def _name(change: RuleChange) -> RecordName:
     """Name of a record in its table."""
     return change.domain, change.kind, content.path_text(change.path)
 
@@ -413,6 +439,20 @@ def _places(connection: SqlConnection, domain: str, slot: content.Slot) -> dict[
     return {content.path_of(path)[-1][1]: content.place_of(bytes(rule)) for path, rule in rows}
 
 
+def _standing(connection: SqlConnection, names: Iterable[RecordName]) -> dict[RecordName, bytes]:
+    """Read the records that have some names, many at a time: the database may be a network away."""
+    found: dict[RecordName, bytes] = {}
+    for (domain, kind), group in groupby(sorted(names), key=itemgetter(0, 1)):
+        paths = [path for *_, path in group]
+        for start in range(0, len(paths), PATHS_READ):
+            some = paths[start : start + PATHS_READ]
+            marks = ", ".join("?" * len(some))
+            query = f"SELECT path, rule FROM rules WHERE domain = ? AND kind = ? AND path IN ({marks})"  # noqa: S608
+            rows = connection.execute(query, (domain, int(kind), *some))
+            found.update(((domain, kind, path), bytes(rule)) for path, rule in rows)
+    return found
+
+
 def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[RuleChange]) -> tuple[int, int]:
     """Numbers of the order in a slot, before some changes of its patterns (to be taken away) and after them."""
     rows = connection.execute("SELECT path, rule FROM rules WHERE domain = ? AND slot = ?", (domain, slot))
@@ -424,6 +464,11 @@ def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[
     *above, (key, _) = content.path_of(slot)
     numbered = [content.order_number((tuple(above), key), rules) for rules in (before, after)]
     return -numbered[0], numbered[1]
+
+
+def _read_domains(connection: SqlConnection) -> dict[str, _Domain]:
+    rows = connection.execute("SELECT domain, total, rules FROM domains")
+    return {name: _Domain(content.unpack(bytes(total)), rules) for name, total, rules in rows}
 
 
 def _place(connection: SqlConnection) -> Position:

@@ -128,7 +128,7 @@ class RulesService:
         plane, log = self.plane, self.plane.log
         entries, _first = await plane.read(lambda: log.history(0, 1))
         found = await plane.read(self._under_way)
-        now_ms, followers = plane.clock.now_ms(), plane.followers()
+        now_ms, followers = plane.clock.now_ms(), plane.everybody()
         return pb.StatusResponse(
             head=encode_position(log.position),
             head_made_ms=entries[0].made_ms if entries else 0,
@@ -184,7 +184,7 @@ class RulesService:
         ]
         concerned = domains if domains is not None else {name for entry in changed.entries for name in entry.domains}
         found = await self.plane.read(self._under_way)
-        rollouts = encode_rollouts(found, self.plane.tallies, self.plane.followers(), self.plane.clock.now_ms())
+        rollouts = encode_rollouts(found, self.plane.tallies, self.plane.everybody(), self.plane.clock.now_ms())
         return pb.ChangeResponse(
             position=encode_position(changed.position),
             changed=sum(map(_count, changed.entries)),

@@ -1,7 +1,7 @@
 """`headgate plane`: the root of a plane, or a relay, as a process of its own.
 
 It decides no request. The root's log is in its data directory, and so is a relay's copy of it: a relay serves on while
-the root is gone, and can be made the root.
+the root is gone, and can be made the root. Roots that share a store have a copy there too, and serve on without it.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from headgate.errors import ConfigError
 from headgate.percentages import millionths
 from headgate.plane import instruments
 from headgate.plane.carrying import Carrying
-from headgate.plane.database import Sqlite
 from headgate.plane.feed import myself
 from headgate.plane.marks import StagePlan
 from headgate.plane.plane import Plane
 from headgate.plane.relay import RuleRelay
 from headgate.plane.rights import RightsFile
-from headgate.plane.rule_log import RuleLog
 from headgate.plane.server import PlaneServer
 from headgate.plane.service import RulesService
+from headgate.plane.shared_root import SharedRoot
 from headgate.runtime.access import admin_tls, http_endpoints, open_admins, open_tokens
 from headgate.runtime.feeds import plane_address
 from headgate.runtime.identity import make_identity
+from headgate.runtime.plane_store import open_log
 from headgate.runtime.process import run_process
 from headgate.runtime.stopping import Stopping
 from headgate.runtime.tasks import BackgroundTasks
@@ -49,27 +49,7 @@ def run_plane(settings: Settings) -> int:
     """Serve a plane until told to stop; the exit status. Raises ConfigError when it can't start."""
     if settings.admin_grpc is None:
         raise ConfigError("admin_grpc: `headgate plane` needs it (--admin-grpc ADDR): nodes and operators call there")
-    if settings.data_dir is None:
-        raise ConfigError("data_dir: `headgate plane` needs it (--data-dir DIR): its log is there")
     return run_process(settings, PlaneProcess)
-
-
-def open_log(settings: Settings, clock: Clock, rng: random.Random) -> RuleLog:
-    """Open the log; a root names it where it is new, or was another's. Raises ConfigError."""
-    assert settings.data_dir is not None  # noqa: S101 - for mypy: checked before
-    log = RuleLog(Sqlite(settings.data_dir))
-    if settings.upstream is not None:
-        return log
-    if log.is_copy and not settings.promote:
-        log.close()
-        raise ConfigError(
-            f"data_dir {settings.data_dir}: holds a relay's copy: name its --upstream, or say --promote to make it the "
-            "root, once the former root is gone for good"
-        )
-    if log.is_copy or not log.position.plane:
-        # By the time, so that the names of later logs sort behind those of earlier ones.
-        log.name(f"{clock.now_ms():013d}-{rng.getrandbits(32):08x}")
-    return log
 
 
 def stage_plan(settings: Settings) -> StagePlan:
@@ -94,7 +74,12 @@ class PlaneProcess:
         rights = settings.plane_rights_file
         self._rights = None if rights is None else RightsFile(str(rights), logs.logger)
         self._tokens = open_tokens(settings, logs.logger)
-        self._plane = Plane(open_log(settings, clock, rng), clock)
+        log, mirrored = open_log(settings, clock, rng)
+        self._plane = Plane(log, clock)
+        self._shared: SharedRoot | None = None
+        if mirrored is not None:
+            self._shared = SharedRoot(self._plane, mirrored, self._identity.node, rng, logs.logger)
+            instruments.register_store(self._metrics, self._shared)
         self._relay: RuleRelay | None = None
         if settings.upstream is not None:
             me = myself(self._identity.node, settings.region, relay=True)
@@ -146,6 +131,8 @@ class PlaneProcess:
             self._tasks.start("upstream", self._relay.follow)
         else:
             self._tasks.start("rollouts", Carrying(self._plane, self._logger).run)
+        if self._shared is not None:
+            self._tasks.start("store", self._shared.follow)
         self._serving = True
         at = self._plane.log.position
         self._logger.info(
@@ -170,9 +157,14 @@ class PlaneProcess:
     # HTTP
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        """Ready is a plane that listens and, of a relay, one that has rules to hand on."""
-        ready = self._serving and (self._relay is None or self._plane.log.position.index > 0)
+        """Ready is a plane that listens and, where its log is a copy, one that has had something to hand on."""
+        ready = self._serving and (self._plane.fresh_s is None or self._has_something())
         return web.json_response({"ready": ready, "plane": self._describe()}, status=200 if ready else 503)
+
+    def _has_something(self) -> bool:
+        """Return true if there are rules, or if a root among several knows that there are none yet."""
+        reached = self._shared is not None and not self._shared.reason
+        return self._plane.log.position.index > 0 or (reached and self._plane.log.position.plane != "")
 
     def _describe(self) -> Mapping[str, Any]:
         plane, at = self._plane, self._plane.log.position
@@ -184,6 +176,8 @@ class PlaneProcess:
             "rules": plane.log.rules,
             "followers": len(plane.followers()),
         }
+        if self._shared is not None:
+            described["store"] = {"reached": not self._shared.reason, "reason": self._shared.reason}
         if self._relay is not None:
             link = self._relay.link.state
             described |= {"upstream": plane.upstream, "connected": link.connected, "reason": link.reason}

@@ -218,7 +218,7 @@ class LateReader:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._held: SqlConnection | None = None
-        self.writing, self.close = database.writing, database.close
+        self.writing, self.alone, self.close = database.writing, database.alone, database.close
 
     @contextmanager
     def held(self) -> Iterator[None]:

@@ -137,6 +137,7 @@ def _another_value(name: str) -> str:
         "upstream": "root:8083,other:8083",
         "rollout_stages": "5%,25%",
         "rollout_expect_denials": "0.5%",
+        "plane_store": "postgresql://headgate@db/plane",
     }
     (setting,) = [setting for setting in SETTINGS if setting.name == name]
     if name in special:

@@ -117,7 +117,14 @@ CASES: dict[str, Case] = {
     "HeadgateRolloutStalled": level(
         'headgate_plane_rollouts_under_way{state="waiting"}', "1+0x30", "1+0x16 0 0 1 1 1 1"
     ),
-    "HeadgatePlaneRelayCutOff": level("headgate_plane_age_seconds", "31+0x30", "3+0x30"),
+    "HeadgatePlaneRelayCutOff": Case(
+        {'headgate_plane_age_seconds{instance="relay"}': "31+0x30"},
+        {
+            'headgate_plane_age_seconds{instance="root"}': "31+0x30",
+            'headgate_plane_store_up{instance="root"}': "0+0x30",
+        },
+    ),
+    "HeadgatePlaneStoreLost": level("headgate_plane_store_up", "0+0x30", "0 0 1+0x30"),
     "HeadgateShardOpen": Case(
         {
             'headgate_shard_open{shard="1",instance="a"}': "0+0x30",

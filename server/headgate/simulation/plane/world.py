@@ -8,7 +8,7 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -36,7 +36,7 @@ class MemoryDatabase:
     def __init__(self) -> None:
         self._connection = sqlite3.connect(":memory:", isolation_level=None)
         for statement in SCHEMA:
-            self._connection.execute(statement.format(bytes="BLOB"))
+            self._connection.execute(statement)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> Rows:
         """Run one statement."""
@@ -59,6 +59,9 @@ class MemoryDatabase:
     @contextmanager
     def reading(self) -> Iterator[SqlConnection]:
         yield self
+
+    def alone(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def close(self) -> None: ...
 
