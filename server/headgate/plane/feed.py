@@ -193,9 +193,8 @@ class PlaneFeed(Feed):
             else:
                 marks = found[1]
         outcome = await self._give(taker, position, entries, marks)
-        self._taken = position
         self._judged(outcome)
-        if position == self._log.position:
+        if self._taken == self._log.position:
             self._following.in_force = not outcome.refused
 
     def _concern_marks(self, entries: Sequence[LogEntry]) -> bool:
@@ -215,12 +214,15 @@ class PlaneFeed(Feed):
     ) -> Outcome:
         """Hand over entries as changes, or everything where that can't be, or where there are none to go by."""
         outcome = None if entries is None else await self._changed(taker, position, entries, marks)
-        self._marks = marks
         if outcome is not None:
+            self._taken, self._marks = position, marks
             return outcome
-        source = await asyncio.to_thread(self._files.current)
+        # Entries that came meanwhile may be among them.
+        now, source = await asyncio.to_thread(self._files.current)
         self._marks = source.marks
-        return await taker.take(source)
+        outcome = await taker.take(source)
+        self._taken = now
+        return outcome
 
     async def _changed(
         self, taker: Taker, position: Position, entries: Sequence[LogEntry], marks: Mapping[str, Marks]

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from headgate.plane import content
 from headgate.plane.domain_marks import marks_of
-from headgate.plane.entry import LogEntry, RecordKind, RuleChange
+from headgate.plane.entry import LogEntry, Position, RecordKind, RuleChange
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.rule_text import domain_file, load, rule_content
 from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put
@@ -25,20 +25,18 @@ class DomainFiles:
         self._log = log
         self._made: dict[str, tuple[object, SourceFile, Marks | Problem]] = {}
 
-    def current(self) -> RulesSource:
-        """Return the files of the log as it is now, with the domains' marks. A thread may call it."""
-        domains = dict(self._log.domains)
-        stale = [name for name, state in domains.items() if name not in self._made or self._made[name][0] != state]
+    def current(self) -> tuple[Position, RulesSource]:
+        """Return the files of the log as it is now, with the domains' marks, and its position then. Any thread."""
+        position, domains, others = self._log.domains_since({name: made[0] for name, made in self._made.items()})
         records: dict[str, list[RuleChange]] = {}
-        for part in self._log.parts(stale):
-            for record in part.rules:
-                records.setdefault(record.domain, []).append(record)
+        for record in others:
+            records.setdefault(record.domain, []).append(record)
         self._made = {name: made for name, made in self._made.items() if name in domains}
         for name, own in records.items():
             self._made[name] = (domains[name], *_file(name, own))
         files = source_of(file for _, file, _ in self._made.values()).files
         found = {name: marks for name, (_, _, marks) in self._made.items()}
-        return RulesSource(
+        return position, RulesSource(
             files,
             {name: marks for name, marks in found.items() if isinstance(marks, Marks) and marks != NO_MARKS},
             {name: problem for name, problem in found.items() if isinstance(problem, Problem)},

@@ -53,7 +53,7 @@ def _changed(rules: RuleSet, log: RuleLog, entry: LogEntry) -> RuleSet | None:
 
 
 def _whole(log: RuleLog) -> RuleSet:
-    source = DomainFiles(log).current()
+    _, source = DomainFiles(log).current()
     compiled = compile_changed(source, NOTHING, NO_RULES, Pace(SystemClock()), merge_domains=False)
     return accepted(compiled, NO_RULES, (), source.marks, ())
 
