@@ -260,7 +260,7 @@ class SharedCounter(KeyCounter, ABC):
         if self.refunds is None:
             self.refunds = Refunds()
         self.refunds.demand(cost, now_ms, now_s)
-        self.shard.report_at(self, self.refunds.tell_s)
+        self.shard.report_at(self, self.refunds.report_s)
 
     @property
     def unreported(self) -> bool:
@@ -283,9 +283,9 @@ class SharedCounter(KeyCounter, ABC):
         if self.pressing(now_s):
             self.shard.flush(self, SOON)
             return
-        tell_s = math.inf if self.refunds is None else self.refunds.tell_s
-        if now_s < tell_s < math.inf:
-            self.shard.report_at(self, tell_s)
+        report_s = math.inf if self.refunds is None else self.refunds.report_s
+        if now_s < report_s < math.inf:
+            self.shard.report_at(self, report_s)
         else:
             self.shard.flush(self, LATER)  # the shard does not remember yet what there is to give back
 

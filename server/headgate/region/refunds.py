@@ -25,6 +25,8 @@ less it comes before the hits that another node charged, and finds nothing to gi
 GATHERED_S: Final = 0.2
 """The time from a demand in which others join it: all of them are told half a second after the last. Longer tells the
 first of them later than within a second; shorter costs the shard a call more for each."""
+TOGETHER_S: Final = 0.05
+"""Demands of all keys are told at multiples of this: those of many keys go in one call. It comes on top of the wait."""
 REFILL_S: Final = 3.0
 """The time for which demands wait after a shard was found to have lost its memory. By then every node has noticed, with
 a heartbeat or after the longest cooldown of its breaker, and has told it again what there was to give back."""
@@ -130,9 +132,10 @@ class Refunds:
         return self.current.due > self.current.settled or self.previous.due > self.previous.settled
 
     @property
-    def tell_s(self) -> float:
-        """Time at which the first of what waits is to be told; never, where nothing does."""
-        return min(self.current.tell_s, self.previous.tell_s)
+    def report_s(self) -> float:
+        """Time of the report that tells the first of what waits, and of other keys; never, where nothing does."""
+        tell_s = min(self.current.tell_s, self.previous.tell_s)
+        return tell_s if tell_s == math.inf else max(tell_s, math.ceil(tell_s / TOGETHER_S) * TOGETHER_S)
 
     def demand(self, cost: int, now_ms: int, now_s: float) -> None:
         """Demand so much more back."""
