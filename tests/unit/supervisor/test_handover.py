@@ -29,6 +29,10 @@ def other_than_default(setting: Any) -> Any:
             return "https://collector:4318"
         case kinds.ORIGIN_URL:
             return "redis://:p%40ss@a:1,b:2/3"
+        case kinds.STORE_URL:
+            return "postgresql://plane:p%40ss@db:5432/plane"
+        case kinds.STAGES:
+            return "5%,25%"
         case kinds.EQUALS_PAIRS:
             return "zone=a,rack=7"
         case kinds.HEADER_PAIRS:
