@@ -31,6 +31,8 @@ def other_than_default(setting: Any) -> Any:
             return "redis://:p%40ss@a:1,b:2/3"
         case kinds.STORE_URL:
             return "postgresql://plane:p%40ss@db:5432/plane"
+        case kinds.SHARE:
+            return "2.5%"
         case kinds.STAGES:
             return "5%,25%"
         case kinds.EQUALS_PAIRS:
