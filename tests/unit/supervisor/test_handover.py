@@ -64,7 +64,7 @@ def test_every_setting_arrives_as_it_is() -> None:
     flags = {setting.name: other_than_default(setting) for setting in SETTINGS}
     flags["transport"] = "grpcio"
     shown: set[str] = set()
-    for left_out in (("peer", "promote", "plane_store"), ("peer_file", "upstream")):  # only one of each pair is accepted
+    for left_out in (("peer", "promote", "plane_store"), ("peer_file", "upstream")):  # one of each pair is accepted
         settings = load_settings({name: value for name, value in flags.items() if name not in left_out}, {})
         assert through_json(settings) == settings
         shown |= {setting.name for setting in SETTINGS if getattr(settings, setting.name) != setting.default}
