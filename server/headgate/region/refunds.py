@@ -47,7 +47,7 @@ class CellRefunds:
         self.due = 0
         """Part of it that has waited for long enough to be told to the shard. It never falls."""
         self.waits: tuple[Wait, ...] = ()
-        """What is not due, in the order in which it comes to be; four entries at most."""
+        """Demands that are not due, in the order in which they come to be; four entries at most."""
         self.settled = 0
         """Part of the demand that the shard has dealt with. Answers raise it; it never falls."""
         self.own = 0
