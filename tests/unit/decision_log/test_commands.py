@@ -182,8 +182,8 @@ def test_lines_without_an_entry(
     ("domain", "descriptor", "hint"),
     [
         ("d", "path=/a,user=ann", "in another order a rule applies to it: user=ann,path=/a."),
-        ("d", "usr=ann", "no rule with key `usr` on this level (there is: user); did you mean user?"),
-        ("dd", "user=ann", "there is no domain `dd` (there is: d); did you mean d?"),
+        ("d", "usr=ann", "no rule with key `usr` on this level (there is: user); did you mean user?\n"),
+        ("dd", "user=ann", "there is no domain `dd` (there is: d); did you mean d?\n"),
     ],
 )
 def test_a_descriptor_that_no_rule_applies_to(

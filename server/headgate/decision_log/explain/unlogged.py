@@ -53,5 +53,10 @@ def _rule(question: DecisionQuestion, version: str, rules: RuleSet) -> str:
     explanation = explain(rules, question.domain, question.entries)
     match = explanation.match
     if match is None:
-        return f"Under rules {version} no rule applies to it, so it is never denied: {explanation.reason}."
+        return f"Under rules {version} no rule applies to it, so it is never denied: {_ended(explanation.reason)}"
     return f"Under rules {version} it meets rule {match.name.id}: {describe(match.limit)}."
+
+
+def _ended(reason: str) -> str:
+    """With a full stop, unless it ends with a question."""
+    return reason if reason.endswith("?") else f"{reason}."
