@@ -185,6 +185,16 @@ async def test_a_shard_that_is_not_asked_is_said_at_the_top(rules: Path) -> None
                 assert await tab.text("#health") == "nodes answer 1 of 1\nshards asked 0 of 1"
 
 
+async def test_rules_that_are_refused_are_said_at_the_top_with_the_reason(rules: Path) -> None:
+    with serve(rules) as served:
+        (file,) = await asyncio.to_thread(lambda: list(rules.iterdir()))
+        file.write_text(file.read_text().replace("unit: year", "unit: years"))
+        async with browser() as tab:
+            await tab.open(f"http://{served.http}/")
+            await tab.until("document.querySelector('#trouble').innerText.includes('rules of edge are refused')")
+            assert "must be one of second, minute" in await tab.text("#trouble")
+
+
 LONG = "tenant_" + "of_a_very_long_name_" * 3
 
 

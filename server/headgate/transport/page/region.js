@@ -81,6 +81,8 @@ function denials(told) {
   fill("denials", rows, told.logged === false ? "This node keeps no decision log: give it a data_dir." : "Nothing was denied in the last five minutes.");
 }
 
+const reasonOf = told => told?.problems?.[0] || "see /rules";
+
 function troublesOf(told, peers, inForce) {
   const all = told.nodes || [], silent = all.filter(node => !node.answers), own = all.find(node => node.node === told.node);
   const seen = told.shards || [], open = seen.filter(shard => shard.not_closed_on.length), refused = inForce.refused || [];
@@ -97,7 +99,7 @@ function troublesOf(told, peers, inForce) {
     open.length && `${which}: ${whose} keys are decided by on_error`,
     differ.length && `node ${differ.map(node => node.node).join(", ")} has other rules than most`,
     away.length && `not connected to region ${away.map(peer => peer.region).join(", ")}`,
-    inForce.in_sync === false && (refused.length ? `rules of ${refused.map(one => one.domain).join(", ")} are refused, and those from before are in force` : `the rules in force are not the feed's: ${inForce.last_error?.problems?.[0]?.reason || "see /rules"}`),
+    inForce.in_sync === false && (refused.length ? `rules of ${refused.map(one => one.domain).join(", ")} are refused, and those from before are in force: ${reasonOf(refused[0])}` : `the rules in force are not the feed's: ${reasonOf(inForce.last_error)}`),
   ].filter(Boolean);
 }
 
