@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headgate_client import Decision, DescriptorStatus
 from headgate_client.unmet import Unmet
 
-from headgate.decision_log.explain.sentences import seconds
+from headgate.console.times import seconds
 
 NO_UNIT = "UNKNOWN"
 """The unit of a window of several: what travels has no place for five minutes."""

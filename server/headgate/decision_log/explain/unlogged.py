@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from headgate.console.times import seconds
 from headgate.decision_log.coverage import Coverage
 from headgate.decision_log.explain.question import DecisionQuestion
-from headgate.decision_log.explain.sentences import doubts, seconds
+from headgate.decision_log.explain.sentences import doubts
 from headgate.decision_log.schema import Event, text_of_time
 from headgate.rules.explain import describe, explain
 from headgate.rules.ruleset import RuleSet
