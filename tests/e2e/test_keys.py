@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,15 +108,17 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_somebody_at_a_terminal_is_answered_in_sentences(rules: Path, tokens: Path) -> None:
-    def said(action: str, *arguments: str) -> list[str]:
-        with contextlib.redirect_stdout(Terminal()) as out:
-            server = ("--addr", desk.address, "--token-file", str(tokens), "--timeout", str(PATIENCE_S))
-            cli.run(["key", action, *server, *arguments])
-        return out.getvalue().splitlines()
+def sentences(address: str, tokens: Path, action: str, *arguments: str) -> list[str]:
+    with contextlib.redirect_stdout(Terminal()) as out:
+        server = ("--addr", address, "--token-file", str(tokens), "--timeout", str(PATIENCE_S))
+        cli.run(["key", action, *server, *arguments])
+    return out.getvalue().splitlines()
 
+
+def test_somebody_at_a_terminal_is_answered_in_sentences(rules: Path, tokens: Path) -> None:
     key, why = ("--domain", "edge", "user=ann"), ("--why", "a launch")
     with RedisServer() as redis, served(rules, tokens, "--origin", redis.url, *PATIENT) as (headgate, desk):
+        said = partial(sentences, desk.address, tokens)
         assert admitted(headgate.grpc, "user", "ann") == 5
         wait_until(lambda: any("counted" in line for line in said("get", *key)), "the region to know of it")
         first, rule, counted = said("get", *key)
