@@ -2,10 +2,12 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, NoReturn, TypeAlias
 
+from headgate.console.output import EXIT_USAGE
 from headgate.spelling import did_you_mean
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -25,7 +27,8 @@ class CommandParser(argparse.ArgumentParser):
         """End with usage and message, and with a guess at what was meant by a misspelt command."""
         found = _NO_CHOICE.search(message)
         guess = did_you_mean(found[1], re.findall(r"[\w-]+", found[2])) if found else ""
-        super().error(message + guess)
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}{guess}\n")
 
 
 def uint32(text: str) -> int:
