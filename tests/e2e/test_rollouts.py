@@ -14,7 +14,7 @@ from tests.support.workers import METHOD
 
 RULES = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 1000}}\n"
 TIGHTER = "domain: edge\ndescriptors:\n- {key: user, rate_limit: {unit: year, requests_per_unit: 900}}\n"
-STAGES = ("--rollout-stages", "20%,60%", "--rollout-stage-s", "2")
+STAGES = ("--rollout-stages", "20%,60%", "--rollout-stage-s", "4")
 USERS = [f"user-{number}" for number in range(100)]
 
 
@@ -75,6 +75,7 @@ def test_a_bad_day_of_an_operator(site: PlaneSite, tmp_path: Path) -> None:
 def _is_undone_by_itself(site: PlaneSite, root: str, one: Headgate, two: Headgate) -> None:
     status, output = site.rules(root, "put", "--domain", "edge", "user=", "--limit", "1/year", "--why", "a typo")
     assert status == 0, output
+    assert site.rules(root, "halt", "--why", "it is not to be through before anybody has called")[0] == 0
     wait_until(lambda: 1 in limits_of(one).values(), "some to have the staged limit")
     wait_until(lambda: limits_of(one) == limits_of(two), "a key to have one limit on all nodes")
     for node in (one, two):
