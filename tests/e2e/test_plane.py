@@ -199,6 +199,21 @@ def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -
                 assert alone.get("/rules").json()["feed"]["index"] == 2
 
 
+def test_a_new_node_behind_a_new_relay_never_has_rules_that_were_over_when_it_came(
+    site: PlaneSite, rules: Path
+) -> None:
+    root, relay = free_address(), free_address()
+    with site.plane("root", root):
+        site.rules(root, "publish", str(rules), "--now")
+        for limit in range(1, 6):
+            site.rules(root, "put", "--domain", "edge", "user=acme", "--limit", f"{limit}/minute", "--now")
+        head = site.rules_json(root, "status")["version"]
+        with site.plane("relay", relay, "--upstream", root), site.node("n1", relay) as node:
+            assert node.get("/rules").json()["digest"] == head
+            versions = [event["version"] for event in node.events if event.get("source") == "plane"]
+            assert [version.partition("-")[2] for version in versions] == [head[:12]]
+
+
 def test_a_relay_is_made_the_root_when_the_root_is_lost(site: PlaneSite, rules: Path) -> None:
     root, relay = free_address(), free_address()
     with site.plane("root", root), site.plane("relay", relay, "--upstream", root):
