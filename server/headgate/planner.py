@@ -24,7 +24,7 @@ from headgate.limiter.shadows import Shadows
 from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
 from headgate.request_metadata import RequestMetadata, ToldDescriptor
 from headgate.rules.keys import override_key
-from headgate.rules.marks import Side
+from headgate.rules.marks import Side, lay_shadows
 from headgate.rules.model import Match, Version
 from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
 from headgate.rules.ruleset import Domain, RuleSet
@@ -221,7 +221,7 @@ class Planner:
         self._tallies.rules_changed(rules.has_rule)
         marks = rules.marks()
         self._tallies.rollouts_are([(name, mark.rollout.name) for name, mark in marks.items() if mark.rollout])
-        self._shadows.lay("rules", {name: mark.shadows for name, mark in marks.items() if mark.shadows})
+        lay_shadows(marks, self._shadows)
 
     def make(self, payload: bytes, rules: RuleSet, late: bool | None = None) -> Plan:
         """Parse and match a request. `late` says of all its costs whether they are charged in any case; None: as their
