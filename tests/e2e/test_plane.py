@@ -97,9 +97,10 @@ def test_a_change_to_another_head_than_expected_is_refused(site: PlaneSite, rule
         site.rules(root, "publish", str(rules), "--now")
         looked_at = site.rules_json(root, "status")["version"]
         put = ("put", "--domain", "edge", "user=a", "--limit", "1/day", "--now", "--expect", looked_at)
-        assert site.rules(root, *put)[0] == 0
+        assert site.rules(root, *put, "--why", "floods")[0] == 0
         status, output = site.rules(root, *put)
         assert (status, "FAILED_PRECONDITION" in output, looked_at in output) == (2, True, True), output
+        assert "since then: entry 2 by ops, of edge (floods)" in output
 
 
 def test_changes_from_a_file_are_one_entry(site: PlaneSite, tmp_path: Path) -> None:
