@@ -96,7 +96,9 @@ def test_what_is_so_already_is_no_change(log: RuleLog) -> None:
 def test_another_head_than_expected_is_refused(log: RuleLog) -> None:
     first = made(log.change([put("ann")], ANN)).position.version
     log.change([put("bob")], ANN, expect=first)
-    with pytest.raises(Misconfigured, match=f"and {first} was expected; since then: entry 2 by ann, of edge .because.$"):
+    with pytest.raises(
+        Misconfigured, match=f"and {first} was expected; since then: entry 2 by ann, of edge .because.$"
+    ):
         log.change([put("eve")], ANN, expect=first)
     assert log.position.index == 2
     for number in range(6):
