@@ -143,20 +143,26 @@ def _warm(site: Site) -> None:
     slice_us()
     ratios: list[float] = []
     quiet: list[float] = []
+    change_ms: list[float] = []
     ended = time.monotonic() + 60 * site.args.minutes
     while time.monotonic() < ended:
         # Before and after: what others do on the machine meanwhile concerns both.
-        before = slice_us()
+        before, changes = slice_us(), len(site.change.made)
         with site.change.pacing(PER_MINUTE):
             beside = slice_us()
         quiet += [before, slice_us()]
         ratios.append(2 * beside / sum(quiet[-2:]))
+        more_us = SLICE_CALLS * (beside - sum(quiet[-2:]) / 2)
+        change_ms.append(more_us / 1000 / max(1, len(site.change.made) - changes))
     ratios.sort()
+    each_ms = statistics.median(change_ms)
+    share = each_ms * PER_MINUTE / 60_000
     print(
         f"{site.args.rules:,} rules, {PER_MINUTE} changes a minute: a warm decision {statistics.median(quiet):.1f} µs"
         f" of the node's CPU beside none, {statistics.median(ratios):.3f} × beside changes (quartiles"
         f" {ratios[len(ratios) // 4]:.3f} and {ratios[len(ratios) * 3 // 4]:.3f}; {len(ratios)} rounds of slices of"
-        f" {SLICE_CALLS} calls); {_load()}"
+        f" {SLICE_CALLS} calls); a change costs {each_ms:.2f} ms beside decisions, which is {share:.1%} of a core: of a"
+        f" node that has one to itself {1 / (1 - share):.3f} ×; {_load()}"
     )
 
 
