@@ -74,7 +74,7 @@ async def test_what_is_staged_and_in_shadow_and_which_node_is_behind_or_refuses_
         await region.rules("shadow", "--domain", "edge", f"{LONG}=", "--for", "10m")
         await tab.until("document.querySelectorAll('#under-way tbody tr').length === 2")
         staged, shadow = await texts(tab, "under-way")
-        assert staged == ["edge", "staged for 1% of its limit keys", "1 rules", ""]
+        assert staged == ["edge", "staged for 1% of its limit keys", "1 rule", ""]
         assert shadow[:3] == ["edge", "denies nobody", LONG]
         assert shadow[3].startswith("20")
 
@@ -84,7 +84,7 @@ async def test_what_is_staged_and_in_shadow_and_which_node_is_behind_or_refuses_
         assert nodes["followed (asked)"].endswith(" (entry 3), not what most nodes have")
         assert " (entry 1), behind for " in nodes["cut-off"]
         assert ": UNAVAILABLE: " in nodes["cut-off"]
-        assert ", not the feed's, 1 domains refused: edge: `unit` must be one of " in nodes["from-files"]
+        assert ", not the feed's, 1 domain refused: edge: `unit` must be one of " in nodes["from-files"]
         for width in WIDTHS:
             await tab.resize(width)
             assert await tab.cut_off() == [], width
