@@ -2,45 +2,46 @@
 
     .venv/bin/python benchmarks/plane.py                    # 20 nodes behind 3 relays, 200 changes: some minutes
     .venv/bin/python benchmarks/plane.py often              # 1,000 changes a minute among a million rules, 10 minutes
+    .venv/bin/python benchmarks/plane.py warm               # CPU of a warm decision beside such changes, on one node
     .venv/bin/python benchmarks/plane.py batches            # 100,000 changes in a minute, in batches
+    .venv/bin/python benchmarks/plane.py large              # 5,000,000 rules on one node: memory, start, one change
+    .venv/bin/python benchmarks/plane.py restarts           # root, a relay, all nodes at once, beside traffic
     .venv/bin/python benchmarks/plane.py often --rules 20000 --minutes 1 --nodes 2
     .venv/bin/python benchmarks/plane.py --roots 2          # on PostgreSQL; one is sent changes, another is followed
 
-The time is from the root's taking the call in to the node's log line of the version in force, on one clock.
+With `PYTHONPATH=.`. The time is from the call to the root to the node's log line of the version in force, on one clock.
 """
 
 import argparse
 import contextlib
 import itertools
+import os
 import statistics
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 
 import grpc
-from headgate.plane.codec import SERVICE
-from headgate.v1 import rules_pb2 as pb
 from headgate_client.values import Descriptor, encode_request
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
 
 from benchmarks.load import run
+from benchmarks.plane_site import Site, in_force, resident_bytes
 from benchmarks.processes import METHOD, cpu_ns
 from tests.support.headgate import Headgate
-from tests.support.plane import PlaneSite, free_address
-from tests.support.postgresql import PostgresqlServer
-from tests.support.waiting import wait_until
+from tests.support.plane import PlaneSite
 
-SHOWN = 12
-"""Digits of a version in a log line."""
-BATCH = 10_000
-"""Changes in one call, at most."""
 PER_MINUTE = 1_000
 SLICE_CALLS = 40_000
 """Calls with changes and without, by turns."""
+WARM_USERS = 1_000
+LARGE_RULES = 5_000_000
+LARGE_CHANGES = 200
 
 
 def main() -> int:
@@ -55,147 +56,124 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, contextlib.ExitStack() as stack:
-        PARTS[args.part](args, _site(args, Path(scratch), stack))
+        site = Site(args, PlaneSite(Path(scratch)), stack)
+        PARTS[args.part](site)
     return 0
 
 
-@dataclass
-class _Site:
-    """A root, relays and nodes that follow."""
-
-    change: "_Changer"
-    nodes: list[Headgate] = field(default_factory=list)
-    start: Callable[[], None] = lambda: None
+def _load() -> str:
+    """Others' work on this machine, for people."""
+    return f"load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores"
 
 
-def _site(args: argparse.Namespace, scratch: Path, stack: contextlib.ExitStack) -> _Site:
-    """Start planes; `start` starts the nodes, which a part may want later than its rules."""
-    files, roots = PlaneSite(scratch), [free_address() for _ in range(args.roots)]
-    store = ("--plane-store", _store(stack)) if args.roots > 1 else ()
-    for number, address in enumerate(roots):
-        stack.enter_context(files.plane(f"root{number}", address, *store))
-    above = itertools.cycle(roots[1:] or roots)
-    relays = [free_address() for _ in range(args.relays)]
-    for number, address in enumerate(relays):
-        stack.enter_context(files.plane(f"relay{number}", address, "--upstream", next(above)))
-    site = _Site(_Changer(roots[0]))
-    site.change.one(0)
-
-    def start() -> None:
-        followed = itertools.cycle(relays) if relays else above
-        site.nodes += [
-            stack.enter_context(files.node(f"n{number}", next(followed), ready=False)) for number in range(args.nodes)
-        ]
-        for node in site.nodes:
-            node.wait_ready()
-
-    site.start = start
-    return site
+# Until it is in force
 
 
-def _store(stack: contextlib.ExitStack) -> str:
-    server = stack.enter_context(PostgresqlServer())
-    return server.url(server.database())
-
-
-class _Changer:
-    """Puts rules, over one connection."""
-
-    def __init__(self, address: str) -> None:
-        channel = grpc.insecure_channel(address)
-        self._change = channel.unary_unary(
-            f"/{SERVICE}/Change", pb.ChangeRequest.SerializeToString, pb.ChangeResponse.FromString
-        )
-        self.made: dict[str, float] = {}
-        """Time in ms at which each change was asked for, by its version."""
-
-    def one(self, number: int) -> None:
-        """Change the limit of one user."""
-        self.put([("acme", number + 1)])
-
-    def put(self, limits: list[tuple[str, int]]) -> None:
-        """Put users' limits, in one call, for everybody at once."""
-        changes = [
-            pb.RuleChange(
-                domain="edge",
-                path=[pb.Step(key="user", value=user)],
-                rule=b'{"rate_limit":{"unit":"minute","requests_per_unit":%d}}' % limit,
-            )
-            for user, limit in limits
-        ]
-        now_ms = time.time() * 1000
-        request = pb.ChangeRequest(changes=changes, now=True)
-        answer = self._change(request, timeout=120, metadata=(("authorization", "Bearer ops-token"),))
-        assert not answer.problems, answer.problems[:3]
-        self.made[answer.position.version[:SHOWN]] = now_ms
-
-    def fill(self, rules: int) -> None:
-        """Put so many rules."""
-        for first in range(0, rules, BATCH):
-            self.put([(f"user-{number}", 1_000_000) for number in range(first, min(rules, first + BATCH))])
-
-
-# Parts
-
-
-def _spread(args: argparse.Namespace, site: _Site) -> None:
-    site.start()
+def _spread(site: Site) -> None:
+    site.begin()
+    site.start_nodes()
     site.change.made.clear()
-    for number in range(1, args.changes + 1):
-        site.change.one(number)
-        time.sleep(args.pause_s)
-    print(f"{_sizes(args)}, {args.changes} changes, {args.pause_s:g} s between: {_took(site)}")
+    for number in range(1, site.args.changes + 1):
+        site.change.put([("acme", number + 1)])
+        time.sleep(site.args.pause_s)
+    print(f"{site.sizes}, {site.args.changes} changes, {site.args.pause_s:g} s between: {site.took()}; {_load()}")
 
 
-def _often(args: argparse.Namespace, site: _Site) -> None:
-    """Change rules at a pace, by turns with leaving them, while one node answers as fast as it can."""
-    began = time.monotonic()
-    site.change.fill(args.rules)
-    print(f"{args.rules} rules put in {time.monotonic() - began:.0f} s", flush=True)
-    began = time.monotonic()
-    site.start()
-    print(f"{args.nodes} nodes ready, with all of them, after {time.monotonic() - began:.0f} s", flush=True)
+def _often(site: Site) -> None:
+    """Change rules at a pace, with nothing else going on."""
+    _filled(site)
+    site.start_nodes()
+    print(f"{site.sizes} have all of them; {_load()}", flush=True)
     site.change.made.clear()
-    busy, ended = site.nodes[0], time.monotonic() + 60 * args.minutes
-    payloads = [
-        encode_request("edge", [Descriptor([("user", f"user-{number}")])], 0).SerializeToString()
-        for number in range(1_000)
-    ]
-    _load(busy, itertools.islice(itertools.cycle(payloads), SLICE_CALLS))
-    beside: dict[bool, list[float]] = {True: [], False: []}
-    for changing in itertools.cycle((False, True)):
-        with _changing(site.change) if changing else contextlib.nullcontext():
-            beside[changing].append(_load(busy, itertools.islice(itertools.cycle(payloads), SLICE_CALLS)))
-        if time.monotonic() > ended and changing:
-            break
-    ratio = statistics.median(beside[True]) / statistics.median(beside[False])
+    before = site.cpu_s()
+    site.change.pace(PER_MINUTE, site.args.minutes)
+    changes = len(site.change.made)
+    spent_ms = sorted(1e3 * (after - before[name]) / changes for name, after in site.cpu_s().items() if name[0] == "n")
     print(
-        f"{_sizes(args)}, {args.rules} rules, {PER_MINUTE} changes a minute in every second slice: {_took(site)};"
-        f" a warm decision {statistics.median(beside[False]):.1f} µs of the node's CPU without, {ratio:.3f} × with"
-        f" ({len(beside[True])} slices of {SLICE_CALLS} calls each)"
+        f"{site.sizes}, {site.args.rules:,} rules, {changes} changes in {site.args.minutes:g} minutes: {site.took()};"
+        f" a node's CPU {statistics.median(spent_ms):.1f} ms for each; {_load()}"
     )
 
 
-@contextlib.contextmanager
-def _changing(change: _Changer) -> Iterator[None]:
-    stop = threading.Event()
-
-    def work() -> None:
-        for number in itertools.count(len(change.made) + 1):
-            if stop.wait(60 / PER_MINUTE):
-                return
-            change.one(number % 1_000_000)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+def _filled(site: Site) -> None:
+    site.begin()
+    began = time.monotonic()
+    site.change.fill(site.args.rules)
+    print(f"{site.args.rules:,} rules put in {time.monotonic() - began:.0f} s", flush=True)
 
 
-def _load(node: Headgate, payloads: Iterator[bytes]) -> float:
+def _batches(site: Site) -> None:
+    """Put 100,000 rules within a minute, a thousand at a time, beside those that there are."""
+    site.begin()
+    site.start_nodes()
+    site.change.made.clear()
+    began, before = time.monotonic(), site.cpu_s()
+    for number in range(100):
+        site.change.put([(f"tenant-{number}-{one}", number + 1) for one in range(1_000)])
+        time.sleep(max(0.0, began + 0.6 * (number + 1) - time.monotonic()))
+    seconds = time.monotonic() - began
+    took = site.took()
+    after_ms = max(_came(node, site.change.last) for node in site.nodes) - site.change.made[site.change.last]
+    spent = {name: after - before[name] for name, after in site.cpu_s().items()}
+    nodes = [seconds for name, seconds in spent.items() if name[0] == "n"]
+    print(
+        f"{site.sizes}: 100,000 changes in {seconds:.0f} s, a thousand in a call; all in force {after_ms:.0f} ms"
+        f" after the last call; {took}; CPU of them all {sum(spent.values()):.0f} s, of a node"
+        f" {statistics.median(nodes):.1f} s, of the root {spent['root0']:.1f} s; {_load()}"
+    )
+
+
+def _came(node: Headgate, version: str) -> float:
+    return in_force(node)[version]
+
+
+# A warm decision
+
+
+def _warm(site: Site) -> None:
+    """Have one node answer as fast as it can, by turns beside changes and beside none."""
+    site.args.nodes, site.args.relays = 1, 0
+    _filled(site)
+    site.start_nodes()
+    (node,), payloads = site.nodes, _warm_payloads()
+
+    def slice_us() -> float:
+        return _decision_us(node, itertools.islice(itertools.cycle(payloads), SLICE_CALLS))
+
+    slice_us()
+    ratios: list[float] = []
+    quiet: list[float] = []
+    change_ms: list[float] = []
+    ended = time.monotonic() + 60 * site.args.minutes
+    while time.monotonic() < ended:
+        # Before and after: what others do on the machine meanwhile concerns both.
+        before, changes = slice_us(), len(site.change.made)
+        with site.change.pacing(PER_MINUTE):
+            beside = slice_us()
+        quiet += [before, slice_us()]
+        ratios.append(2 * beside / sum(quiet[-2:]))
+        more_us = SLICE_CALLS * (beside - sum(quiet[-2:]) / 2)
+        change_ms.append(more_us / 1000 / max(1, len(site.change.made) - changes))
+    ratios.sort()
+    each_ms = statistics.median(change_ms)
+    share = each_ms * PER_MINUTE / 60_000
+    print(
+        f"{site.args.rules:,} rules, {PER_MINUTE} changes a minute: a warm decision {statistics.median(quiet):.1f} µs"
+        f" of the node's CPU beside none, {statistics.median(ratios):.3f} × beside changes (quartiles"
+        f" {ratios[len(ratios) // 4]:.3f} and {ratios[len(ratios) * 3 // 4]:.3f}; {len(ratios)} rounds of slices of"
+        f" {SLICE_CALLS} calls); a change costs {each_ms:.2f} ms beside decisions, which is {share:.1%} of a core: of a"
+        f" node that has one to itself {1 / (1 - share):.3f} ×; {_load()}"
+    )
+
+
+def _warm_payloads() -> list[bytes]:
+    return [
+        encode_request("edge", [Descriptor([("user", f"user-{number}")])], 0).SerializeToString()
+        for number in range(WARM_USERS)
+    ]
+
+
+def _decision_us(node: Headgate, payloads: Iterator[bytes]) -> float:
     """µs of the node's CPU per call."""
     before = cpu_ns(node.process.pid)
     outcome = run(node.grpc, METHOD, payloads)
@@ -203,65 +181,140 @@ def _load(node: Headgate, payloads: Iterator[bytes]) -> float:
     return (cpu_ns(node.process.pid) - before) / outcome.answers / 1_000
 
 
-def _batches(args: argparse.Namespace, site: _Site) -> None:
-    """Put 100,000 rules within a minute, a thousand at a time, beside those that there are."""
-    site.start()
+# Very many rules
+
+
+def _large(site: Site) -> None:
+    """Fill a node while it follows, start it from its disk, and change one rule after the other."""
+    site.args.nodes, site.args.relays = 1, 0
+    rules = LARGE_RULES if site.args.rules == 1_000_000 else site.args.rules
+    site.begin()
+    site.nodes = [site.start_node(0)]
+    site.wait_for_last()
+    (node,) = site.nodes
+    empty = resident_bytes(node)
+    began = time.monotonic()
+    site.change.fill(rules)
+    site.wait_for_last()
+    print(f"{rules:,} rules put, and in force on a node that follows, in {time.monotonic() - began:.0f} s", flush=True)
+    grown = (resident_bytes(node) - empty) / rules
+    node.stop()
+    began = time.monotonic()
+    site.nodes = [node] = [site.start_node(0).wait_ready()]
+    site.wait_for_last()
+    start_s = time.monotonic() - began
+    held = (resident_bytes(node) - empty) / rules
+    before = cpu_ns(node.process.pid)
     site.change.made.clear()
     began = time.monotonic()
-    for number in range(100):
-        site.change.put([(f"tenant-{number}-{one}", number + 1) for one in range(1_000)])
-        time.sleep(max(0.0, began + 0.6 * (number + 1) - time.monotonic()))
-    seconds = time.monotonic() - began
-    last = list(site.change.made)[-1]
-    wait_until(lambda: all(last in _in_force(node) for node in site.nodes), "the last change to be in force")
-    after_ms = max(_in_force(node)[last] for node in site.nodes) - site.change.made[last]
+    idle_s = _idle_cpu_s(node)
+    for number in range(LARGE_CHANGES):
+        site.change.put([(f"user-{number * 7919}", number + 1)])
+        time.sleep(0.05)
+    took = site.took()
+    spent_s = (cpu_ns(node.process.pid) - before) / 1e9 - idle_s * (time.monotonic() - began)
     print(
-        f"{_sizes(args)}: 100,000 changes in {seconds:.0f} s, a thousand in a call; all in force {after_ms:.0f} ms"
-        f" after the last call; {_took(site)}"
+        f"{rules:,} rules: ready after {start_s:.1f} s from disk, {held:.0f} bytes of memory per rule (after growing to"
+        f" them {grown:.0f}); one changed: {1e3 * spent_s / LARGE_CHANGES:.2f} ms of the node's CPU, all that a change"
+        f" needs of it; {took}; {_load()}"
     )
 
 
-PARTS = {"spread": _spread, "often": _often, "batches": _batches}
+def _idle_cpu_s(node: Headgate) -> float:
+    """CPU seconds that a node takes in a second in which nothing happens."""
+    before = cpu_ns(node.process.pid)
+    time.sleep(5)
+    return (cpu_ns(node.process.pid) - before) / 5e9
 
 
-# Times
+# Restarts
 
 
-def _sizes(args: argparse.Namespace) -> str:
-    return f"{args.nodes} nodes, {args.relays} relays"
+@dataclass
+class _Callers:
+    """Asks nodes, each in turn, about two rules that only ever change together; says what their answers came to."""
+
+    site: Site
+    seen: Counter[str] = field(default_factory=Counter)
+    over: threading.Event = field(default_factory=threading.Event)
+    _addresses: dict[int, str] = field(default_factory=dict)
+
+    def ask(self, number: int) -> None:
+        """Ask one node until told to stop."""
+        payload = encode_request("edge", [Descriptor([("pair", "a")]), Descriptor([("pair", "b")])], 0)
+        while not self.over.is_set():
+            node = self.site.nodes[number]
+            try:
+                with grpc.insecure_channel(node.grpc) as channel:
+                    call: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
+                    while not self.over.is_set():
+                        self._judge(RateLimitResponse.FromString(call(payload.SerializeToString(), timeout=2)))
+                        time.sleep(0.02)
+            except (grpc.RpcError, AttributeError):
+                # It is away, or has not said its address yet.
+                self.seen["not answered"] += 1
+                time.sleep(0.05)
+
+    def _judge(self, answer: RateLimitResponse) -> None:
+        limits = [status.current_limit.requests_per_unit for status in answer.statuses]
+        self.seen["answered"] += 1
+        self.seen["unlimited"] += 0 in limits
+        self.seen["mixed"] += len(set(limits)) > 1
 
 
-def _took(site: _Site) -> str:
-    """Time from each change to the last node that has it in force."""
-    made = site.change.made
-    last = list(made)[-1]
-    wait_until(lambda: all(last in _in_force(node) for node in site.nodes), "the last change to be in force")
-    seen = [_waits(_in_force(node), made) for node in site.nodes]
-    took = sorted(max(times) for times in zip(*seen, strict=True))
-    return (
-        f"in force on the last node after p50 {took[len(took) // 2]:.0f} ms, p99 {took[len(took) * 99 // 100]:.0f} ms, "
-        f"max {took[-1]:.0f} ms"
+def _restarts(site: Site) -> None:
+    """Restart the root, a relay, and all nodes at once, each killed, beside changes and callers."""
+    site.begin()
+    site.change.put([("a", 1_000_000), ("b", 1_000_000)], key="pair")
+    site.start_nodes()
+    callers = _Callers(site)
+    threads = [threading.Thread(target=callers.ask, args=(number,)) for number in range(site.args.nodes)]
+    threads.append(threading.Thread(target=_keep_changing, args=(site, callers.over)))
+    for thread in threads:
+        thread.start()
+    try:
+        for name in ("root0", "relay0"):
+            site.planes[name].process.kill()
+            site.planes[name].process.wait()
+            time.sleep(2)
+            site.start_plane(name)
+            time.sleep(5)
+        for node in site.nodes:
+            node.process.kill()
+        began = time.monotonic()
+        site.restart_nodes()
+        ready_s = time.monotonic() - began
+        time.sleep(5)
+    finally:
+        callers.over.set()
+        for thread in threads:
+            thread.join()
+    site.wait_for_last()
+    print(
+        f"{site.sizes}, root, relay and all nodes killed beside {len(site.change.made)} changes:"
+        f" {callers.seen['answered']:,} requests answered, {callers.seen['unlimited']} of them unlimited,"
+        f" {callers.seen['mixed']} by rules of two versions, {callers.seen['not answered']} not, while their node was"
+        f" away; all nodes ready {ready_s:.1f} s after they were killed, all at the head; {_load()}"
     )
 
 
-def _in_force(node: Headgate) -> dict[str, float]:
-    """Time in ms at which each version came into force on a node."""
-    return {
-        event["version"].partition("-")[2]: 1000 * datetime.fromisoformat(event["time"]).timestamp()
-        for event in node.events
-        if event["event"] == "rules_in_force"
-    }
+def _keep_changing(site: Site, over: threading.Event) -> None:
+    """Change two rules together, again and again; while the root is away it is asked again."""
+    for number in itertools.count(1):
+        if over.wait(0.1):
+            return
+        with contextlib.suppress(grpc.RpcError):
+            site.change.put([("a", 1_000_000 + number), ("b", 1_000_000 + number)], key="pair")
 
 
-def _waits(seen: dict[str, float], made: dict[str, float]) -> list[float]:
-    """Milliseconds that each change took to a node. Of changes that came while it was busy it has the latest: then
-    that one counts for those before it."""
-    waits: list[float] = []
-    at_ms = 0.0
-    for version, made_ms in reversed(made.items()):
-        at_ms = seen.get(version, at_ms)
-        waits.append(at_ms - made_ms)
-    return waits[::-1]
+PARTS = {
+    "spread": _spread,
+    "often": _often,
+    "warm": _warm,
+    "batches": _batches,
+    "large": _large,
+    "restarts": _restarts,
+}
 
 
 if __name__ == "__main__":

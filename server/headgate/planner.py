@@ -24,6 +24,7 @@ from headgate.met_limits import Matches, MetLimit, MetLimits, Parts, refuse_limi
 from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
 from headgate.plan_cache import PlanCache
 from headgate.request_metadata import RequestMetadata, ToldDescriptor
+from headgate.rules.marks import lay_shadows
 from headgate.rules.model import Version
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet
@@ -98,7 +99,7 @@ class Planner:
         self._tallies.rules_changed(rules.has_rule)
         marks = rules.marks()
         self._tallies.rollouts_are([(name, mark.rollout.name) for name, mark in marks.items() if mark.rollout])
-        self._shadows.lay("rules", {name: mark.shadows for name, mark in marks.items() if mark.shadows})
+        lay_shadows(marks, self._shadows)
 
     def make(self, payload: bytes, rules: RuleSet, late: bool | None = None) -> Plan:
         """Parse and match a request. `late` says of all its costs whether they are charged in any case; None: as their

@@ -97,9 +97,10 @@ def test_a_change_to_another_head_than_expected_is_refused(site: PlaneSite, rule
         site.rules(root, "publish", str(rules), "--now")
         looked_at = site.status(root)["version"]
         put = ("put", "--domain", "edge", "user=a", "--limit", "1/day", "--now", "--expect", looked_at)
-        assert site.rules(root, *put)[0] == 0
+        assert site.rules(root, *put, "--why", "floods")[0] == 0
         status, output = site.rules(root, *put)
         assert (status, "FAILED_PRECONDITION" in output, looked_at in output) == (2, True, True), output
+        assert "since then: entry 2 by ops, of edge (floods)" in output
 
 
 def test_changes_from_a_file_are_one_entry(site: PlaneSite, tmp_path: Path) -> None:
@@ -197,6 +198,21 @@ def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -
                 site.rules(root, "put", "--domain", "edge", "user=x", "--limit", "1/year", "--now", "--wait", "0")
                 wait_until(lambda: "edge:user=x" in limits(alone), "the node to catch up")
                 assert alone.get("/rules").json()["feed"]["index"] == 2
+
+
+def test_a_new_node_behind_a_new_relay_never_has_rules_that_were_over_when_it_came(
+    site: PlaneSite, rules: Path
+) -> None:
+    root, relay = free_address(), free_address()
+    with site.plane("root", root):
+        site.rules(root, "publish", str(rules), "--now")
+        for limit in range(1, 6):
+            site.rules(root, "put", "--domain", "edge", "user=acme", "--limit", f"{limit}/minute", "--now")
+        head = site.rules_json(root, "status")["version"]
+        with site.plane("relay", relay, "--upstream", root), site.node("n1", relay) as node:
+            assert node.get("/rules").json()["digest"] == head
+            versions = [event["version"] for event in node.events if event.get("source") == "plane"]
+            assert [version.partition("-")[2] for version in versions] == [head[:12]]
 
 
 def test_a_relay_is_made_the_root_when_the_root_is_lost(site: PlaneSite, rules: Path) -> None:

@@ -98,6 +98,12 @@ def a_lost_entry_is_lost(patch: Patch) -> None:
     patch.setattr(Following, "_begin_anew", lambda *_, **__: None)
 
 
+def begin_with_the_history(patch: Patch) -> None:
+    """Whoever has nothing is sent every entry there was: it decides by rules that were over long ago."""
+    real = RuleLog.begin_of
+    patch.setattr(RuleLog, "begin_of", lambda self, has: real(self, has) if has.index else 0)
+
+
 def stage_by_node(patch: Patch) -> None:
     """A share of the nodes has the staged rules, for everybody."""
 

@@ -22,6 +22,7 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[int, str]] = {
     mutations.a_relay_is_never_old: (1, "fresh"),
     mutations.go_on_from_the_index: (24, "heal"),
     mutations.take_an_older_snapshot: (43, "back"),
+    mutations.begin_with_the_history: (43, "begins"),
     mutations.stage_by_node: (0, "staged"),
     mutations.choose_by_the_staged_key_first: (1, "staged"),
     mutations.leave_the_order_of_staged_wildcards: (3, "staged"),

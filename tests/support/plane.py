@@ -90,9 +90,9 @@ class PlaneSite:
 
 
 def limits(headgate: Headgate) -> dict[str, int]:
-    """Requests per unit by rule, as a node has them in force."""
+    """Requests per unit by rule, as a node has them in force; -1 where they are not limited."""
     rules = headgate.get("/rules").json()["rules"]
-    return {f"{rule['domain']}:{rule['rule']}": rule["limit"]["requests_per_unit"] for rule in rules}
+    return {f"{rule['domain']}:{rule['rule']}": rule["limit"].get("requests_per_unit", -1) for rule in rules}
 
 
 class CountingFollower:

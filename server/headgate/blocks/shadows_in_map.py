@@ -37,7 +37,7 @@ def removal_of(domain: str, path: Steps) -> MapEntry:
 
 def follow(region_map: RegionMapReplica, shadows: Shadows) -> None:
     """Bring what stands in the map into force, now and whenever it changes. The map ends them, by its shard's time."""
-    named: dict[bytes, tuple[str, Steps]] = {}
+    named: dict[bytes, tuple[str, Shadow]] = {}
 
     def changed(entries: Sequence[MapEntry]) -> None:
         ours = [entry for entry in entries if entry.name.startswith(PREFIX)]
@@ -48,19 +48,20 @@ def follow(region_map: RegionMapReplica, shadows: Shadows) -> None:
             if (found := _read(entry)) is not None:
                 named[entry.name] = found
         laid: dict[str, list[Shadow]] = {}
-        for domain, path in named.values():
-            laid.setdefault(domain, []).append(Shadow(path, 2**63))
+        for domain, shadow in named.values():
+            laid.setdefault(domain, []).append(shadow)
         shadows.lay(_SOURCE, laid)
 
     region_map.listen(changed)
 
 
-def _read(entry: MapEntry) -> tuple[str, Steps] | None:
+def _read(entry: MapEntry) -> tuple[str, Shadow] | None:
     """None for one that was removed, or that this version can't read: then the rules deny."""
     if not entry.value:
         return None
     try:
         fields = json.loads(entry.value)
-        return str(fields["domain"]), tuple((str(key), str(value)) for key, value in fields["path"])
+        path = tuple((str(key), str(value)) for key, value in fields["path"])
+        return str(fields["domain"]), Shadow(path, entry.expires_ms, ends_elsewhere=True)
     except (ValueError, TypeError, KeyError):
         return None

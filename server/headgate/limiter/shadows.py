@@ -6,6 +6,7 @@ asked while a request is planned, never while it is decided.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 from headgate.limiter.rule_name import Steps
 
@@ -16,6 +17,8 @@ class Shadow:
 
     path: Steps
     until_ms: int
+    ends_elsewhere: bool = False
+    """True if another clock than this process's ends it: it is in force until its source takes it away."""
 
 
 Laid = Mapping[str, Sequence[Shadow]]
@@ -35,10 +38,11 @@ class Shadows:
     def __len__(self) -> int:
         return len(self._paths)
 
-    def in_force(self) -> Iterator[tuple[str, Steps]]:
-        """Domain and path of each; the empty path stands for the whole domain."""
-        for domain, paths in sorted(self._paths.items()):
-            yield from ((domain, path) for path in sorted(paths))
+    def in_force(self) -> Iterator[tuple[str, Shadow]]:
+        """Domain and shadow of each path, the one that lasts longest; the empty path stands for the whole domain."""
+        for domain, live in sorted(self._live().items()):
+            last = {shadow.path: shadow for shadow in sorted(live, key=lambda shadow: shadow.until_ms)}
+            yield from ((domain, last[path]) for path in sorted(last))
 
     def lay(self, source: str, shadows: Laid) -> None:
         """Have these of a source in force, and no others of it."""
@@ -50,17 +54,18 @@ class Shadows:
         """Let go of what is over. It may be called often."""
         if not self._laid:
             return
-        now_ms = self._now_ms()
-        paths: dict[str, set[Steps]] = {}
-        for laid in self._laid.values():
-            for domain, shadows in laid.items():
-                live = {shadow.path for shadow in shadows if shadow.until_ms > now_ms}
-                if live:
-                    paths.setdefault(domain, set()).update(live)
-        found = {domain: frozenset(live) for domain, live in paths.items()}
+        found = {domain: frozenset(shadow.path for shadow in live) for domain, live in self._live().items()}
         if found != self._paths:
             self._paths = found
             self.on_change()
+
+    def _live(self) -> dict[str, list[Shadow]]:
+        """Shadows that are not over, by domain."""
+        now_ms, live = self._now_ms(), dict[str, list[Shadow]]()
+        for domain, shadows in chain.from_iterable(laid.items() for laid in self._laid.values()):
+            if found := [shadow for shadow in shadows if shadow.ends_elsewhere or shadow.until_ms > now_ms]:
+                live.setdefault(domain, []).extend(found)
+        return live
 
     def cover(self, domain: str, steps: Steps) -> bool:
         """Say if the rule at a path is in shadow."""

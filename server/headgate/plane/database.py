@@ -98,21 +98,24 @@ class SqliteConnection:
 class Sqlite:
     """A file in the data directory; implements `Database`."""
 
-    def __init__(self, directory: Path) -> None:
-        """Open the file, and make it where there is none. Raises ConfigError."""
+    def __init__(self, directory: Path, *, is_copy: bool = False) -> None:
+        """Open the file, and make it where there is none. Raises ConfigError.
+
+        What is said to be written is on disk; of a copy, which others have too, a power cut may take the last entries.
+        """
         self._path = directory / FILE_NAME
         try:
             directory.mkdir(parents=True, exist_ok=True)
             self._path.touch(mode=0o600)
             self._writer = SqliteConnection(str(self._path))
-            self._prepare()
+            self._prepare("NORMAL" if is_copy else "FULL")
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(f"data_dir {directory}: {FILE_NAME} can't be opened: {error}") from error
 
-    def _prepare(self) -> None:
-        # With a write-ahead log readers see one state while others write; FULL: what was answered is on disk.
+    def _prepare(self, synchronous: str) -> None:
+        # With a write-ahead log readers see one state while others write.
         self._writer.execute("PRAGMA journal_mode=WAL")
-        self._writer.execute("PRAGMA synchronous=FULL")
+        self._writer.execute(f"PRAGMA synchronous={synchronous}")
         with self.writing() as connection:
             for statement in SCHEMA:
                 connection.execute(statement)

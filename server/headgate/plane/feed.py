@@ -1,8 +1,9 @@
 """The feed of a plane: a node's copy of the log, and the rules that the store takes from it.
 
 The copy is the log in a database of the node's own. It is always at some published version; what of it is in force is
-the store's matter. Entries are taken as they come, and the store is handed them as changes whenever it is free: however
-many come at once, it is never behind by more than one hand-over. Where it has other rules in force than the changes are
+the store's matter. Entries are taken as they come, and the store is handed them as changes whenever it is free, the
+first at once and then all that came in a tenth of a second: however many come, it is never behind by more than one
+hand-over, and what they cost beside decisions is bounded. Where it has other rules in force than the changes are
 of, it is handed everything, as files.
 """
 
@@ -40,6 +41,10 @@ from headgate.rules.source import RulesSource
 MOST_PENDING: Final = 1_000
 """Entries that are handed over as changes; behind by more, everything is."""
 
+PAUSE_S: Final = 0.1
+"""Least seconds between two hand-overs: each new version costs a node a millisecond, and a look at every plan that it
+keeps. Longer, and a change is longer on its way than it need be."""
+
 Decided = Callable[[str, str, bool], tuple[int, int]]
 """Decisions on requests that a rollout concerns, and denials among them: by domain, name, and if by staged rules."""
 
@@ -63,7 +68,7 @@ class PlaneFeed(Feed):
         self._me = me
         # Without a data directory the copy is gone with the process, as all that it keeps.
         self._scratch = None if data_dir is not None else tempfile.TemporaryDirectory(prefix="headgate-plane-")
-        self._log = RuleLog(Sqlite(data_dir or Path(self._scratch.name if self._scratch else "")))
+        self._log = RuleLog(Sqlite(data_dir or Path(self._scratch.name if self._scratch else ""), is_copy=True))
         self._files = DomainFiles(self._log)
         self._following = Following(me, self._log)
         self._taken = NOWHERE
@@ -170,6 +175,7 @@ class PlaneFeed(Feed):
         while True:
             await self._dirty.wait()
             self._dirty.clear()
+            handed_s = self._clock.monotonic()
             if self._log.position.index and (self._pending or not self._following.in_force):
                 await self._hand_over_now(taker)
             if self._lost and not self.link.state.connected:
@@ -177,6 +183,7 @@ class PlaneFeed(Feed):
             elif self._lost and self._following.is_at_head:
                 self._lost = ""
                 await self._give(taker, self._taken, [], self._marks)
+            await asyncio.sleep(max(0.0, handed_s + PAUSE_S - self._clock.monotonic()))
 
     async def _hand_over_now(self, taker: Taker) -> None:
         entries, self._pending = self._pending, []

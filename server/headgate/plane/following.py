@@ -6,6 +6,8 @@ own, of a relay as of a node.
 
 - An entry is taken if it is the next one, and leads to the version that it names. One that was taken before is nothing.
   Anything else asks for a new beginning, and so does a part that is not the next one.
+- A copy that has nothing is filled with all rules, and not with the history that led to them: a follower that begins
+  never has a version that was over when it came.
 - Nothing that is older than what the follower has is taken: not an entry, and not a snapshot. What a later log says
   counts more than what an earlier one did.
 - A copy is fresh when a beat says that it has the end of the log, as of when the beat's sender knew it; while something
@@ -176,7 +178,7 @@ class Following:
                 return []
             self._hello_at_s = None
             me = self._me
-            has = NOWHERE if self._wants_all else self.copy.position
+            has = NOWHERE if self._wants_all or not self.copy.position.index else self.copy.position
             return [FollowerHello(FollowerState(me.name, me.region, me.software, me.relay, has))]
         report = Report(tuple(states))
         due_s = self._reported_s + (REPORT_S if report != self._reported else REPEAT_S)

@@ -18,7 +18,7 @@ from headgate.plane.domain_marks import marks_of, staged_slots
 from headgate.plane.entry import MOST_CHANGES, NOWHERE, LogEntry, Position, RecordKind, RuleChange, RulesPart
 from headgate.plane.records import Records
 from headgate.plane.rows import DomainState
-from headgate.plane.way_back import before_last_asked, way_back
+from headgate.plane.way_back import before_last_asked, changed_since, way_back
 from headgate.rules.marks import Marks
 from headgate.v1 import rules_pb2 as pb
 
@@ -124,7 +124,7 @@ class RuleLog:
     def change(self, changes: Sequence[RuleChange], author: Author, expect: str = "") -> LogEntry | None:
         """Append what these changes come to; None if they change nothing. Raises Misconfigured for another head."""
         with self._writing() as connection:
-            self._expect(expect)
+            self._expect(connection, expect)
             return self._append(connection, changes, author)
 
     def rollback(
@@ -135,7 +135,7 @@ class RuleLog:
         `allow` raises where the author may not change one of the domains.
         """
         with self._writing() as connection:
-            self._expect(expect)
+            self._expect(connection, expect)
             changes = way_back(connection, self._target(connection, version), self._head)
             allow({change.domain for change in changes})
             made = [
@@ -286,10 +286,11 @@ class RuleLog:
             self._domains = rows.domains(connection)
             self._head = head
 
-    def _expect(self, version: str) -> None:
+    def _expect(self, connection: SqlConnection, version: str) -> None:
         if version and version != self._head.version:
             raise Misconfigured(
-                f"the head is version {self._head.version} (entry {self._head.index}), and {version} was expected"
+                f"the head is version {self._head.version} (entry {self._head.index}), and {version} was expected; "
+                f"{changed_since(connection, rows.index_of(connection, version, self._head))}"
             )
 
     def _target(self, connection: SqlConnection, version: str) -> int:

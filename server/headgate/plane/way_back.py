@@ -4,6 +4,8 @@ Shadows stay: they end by themselves, and whoever stopped rules from denying did
 """
 
 from collections.abc import Iterator
+from itertools import islice
+from typing import Final
 
 from headgate.errors import BadRequest
 from headgate.plane.codec import decode_change, decode_entry
@@ -12,6 +14,9 @@ from headgate.plane.entry import LogEntry, Position, RecordKind, RuleChange
 from headgate.plane.marks import without
 from headgate.plane.records import MOST_MARKS, Records
 from headgate.v1 import rules_pb2 as pb
+
+MOST_TOLD: Final = 5
+"""Entries that are named to who expected another head, and domains of each."""
 
 
 def before_last_asked(connection: SqlConnection) -> int:
@@ -25,6 +30,21 @@ def before_last_asked(connection: SqlConnection) -> int:
 def _latest(connection: SqlConnection) -> Iterator[LogEntry]:
     for (data,) in connection.execute("SELECT entry FROM entries ORDER BY idx DESC"):
         yield decode_entry(pb.LogEntry.FromString(bytes(data)))
+
+
+def changed_since(connection: SqlConnection, index: int | None) -> str:
+    """Say who changed what behind an index, the latest entries first; None: of a version that the log does not have."""
+    if index is None:
+        return "the log does not have that version"
+    entries = [entry for entry in islice(_latest(connection), MOST_TOLD) if entry.position.index > index]
+    told = "; ".join(map(_told, entries))
+    more = entries[-1].position.index - index - 1 if entries else 0
+    return f"since then: {told}" + (f"; and {more} more" if more else "")
+
+
+def _told(entry: LogEntry) -> str:
+    domains = ", ".join(entry.domains[:MOST_TOLD])
+    return f"entry {entry.position.index} by {entry.who}, of {domains}" + (f" ({entry.why})" if entry.why else "")
 
 
 def way_back(connection: SqlConnection, target: int, head: Position) -> list[RuleChange]:

@@ -14,6 +14,7 @@ from headgate.limiter.limit import MILLION, Algorithm, Limit
 from headgate.limiter.rule_name import steps_text
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.limiter.shadows import Shadows
+from headgate.rules.marks import lay_shadows
 from headgate.rules.problems import Problem
 from headgate.rules.ruleset import RuleInfo, RuleSet
 from headgate.rules.status import RuleStatus
@@ -38,6 +39,8 @@ def describe_rules(
     current = store.current
     limit = _limit(query.get("limit"))
     shown = list(islice(_chosen(current, query.get("domain")), limit))
+    # The next request lays them too, but there may be none.
+    lay_shadows(current.marks(), shadows)
     return {
         **_status(store.status),
         "feed": {**store.feed.describe(), "looked_at": _time(store.feed.looked_at)},
@@ -48,7 +51,8 @@ def describe_rules(
             if (rollout := marks.rollout) is not None
         ],
         "shadows": [
-            {"domain": domain, "rule": steps_text(path)} for domain, path in islice(shadows.in_force(), MAX_MARKS)
+            {"domain": domain, "rule": steps_text(shadow.path), "until": _time(shadow.until_ms / 1000)}
+            for domain, shadow in islice(shadows.in_force(), MAX_MARKS)
         ],
         "domains": len(current.domains),
         "total": current.count,

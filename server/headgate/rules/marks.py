@@ -2,13 +2,14 @@
 shadow keeps rules from denying.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from headgate.limiter.limit import MILLION
 from headgate.limiter.rule_name import Steps
-from headgate.limiter.shadows import Shadow
+from headgate.limiter.shadows import Shadow, Shadows
 from headgate.rules.model import RuleContent
 
 _HASH_BYTES: Final = 8
@@ -60,3 +61,8 @@ class Marks:
 
 
 NO_MARKS: Final = Marks()
+
+
+def lay_shadows(marks: Mapping[str, Marks], shadows: Shadows) -> None:
+    """Have the shadows of these domains in force, and no others of rules."""
+    shadows.lay("rules", {name: item.shadows for name, item in marks.items() if item.shadows})

@@ -74,6 +74,9 @@ class SnapshotWriter:
     def loaded(self, rules: RuleSet) -> None:
         """Hear what was read back from here: it need not be written again."""
         self._saved = dict(rules.domains)
+        for name in rules.domains:
+            with contextlib.suppress(OSError):
+                self._sizes[name] = domain_file(self._directory, name).stat().st_size
 
     def save(self, rules: RuleSet, saved_ms: int, pause: Callable[[], None] = _pause) -> Path:
         """Write the domains that changed, and the list of all. A kill at any moment leaves each as it was, or new."""

@@ -13,6 +13,7 @@ from typing import Any, Final
 from headgate import __version__
 from headgate.origin.operations.bulletins import MAX_BULLETIN_BYTES
 from headgate.region.node import RegionNode
+from headgate.rules.status import RuleStatus
 from headgate.rules.store import RuleStore
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.identity import started_ms
@@ -26,6 +27,9 @@ FORMAT: Final = 1
 MAX_PLAIN_BYTES: Final = 1024 * 1024
 MOST_RULES: Final = 100
 """Rules with their rates, the busiest."""
+MOST_REASONS: Final = 5
+"""Reasons why newer rules are not in force here."""
+MOST_REASON_CHARS: Final = 200
 
 Said = Mapping[str, Any]
 """A bulletin, as JSON has it."""
@@ -69,7 +73,7 @@ class BulletinWriter:
         return said
 
     def _brief(self) -> dict[str, Any]:
-        context, status = self._context, self._store.status
+        context = self._context
         shards = [] if self._node is None else self._node.describe()["shards"]
         return {
             "format": FORMAT,
@@ -78,20 +82,40 @@ class BulletinWriter:
             "version": __version__,
             "state": context.state.value,
             "started_ms": started_ms(context.identity),
-            "rules": {
-                "version": str(status.version),
-                "digest": status.version.digest,
-                "loaded_ms": int(status.loaded_at * 1000),
-                "in_sync": status.in_sync,
-                "refused_domains": len(status.refused),
-            },
+            "rules": self._rules_in_force(),
             "shards": [{**shard, "error": (shard["error"] or "")[:200]} for shard in shards],
+        }
+
+    def _rules_in_force(self) -> Said:
+        """Say which rules are in force, how old they may be, and why newer ones are not."""
+        status, feed = self._store.status, self._store.feed
+        place = feed.describe()
+        return {
+            "version": str(status.version),
+            "digest": status.version.digest,
+            "loaded_ms": int(status.loaded_at * 1000),
+            "in_sync": status.in_sync,
+            "refused_domains": len(status.refused),
+            "age_ms": max(0, self._context.clock.now_ms() - int(feed.looked_at * 1000)),
+            "loading": self._store.loading,
+            # Of a plane's log, which numbers its entries.
+            "entry": place.get("index", 0),
+            "head": place.get("head", 0),
+            "why": list(reasons_of(status)),
         }
 
     def _shard_counts(self) -> Iterator[tuple[int, tuple[float, ...]]]:
         for link in () if self._node is None else self._node.links_in_use:
             stats = link.stats
             yield link.index, (stats.calls, stats.failures, sum(stats.durations), stats.durations_sum_s)
+
+
+def reasons_of(status: RuleStatus) -> Iterator[str]:
+    """Yield reasons why the rules in force are not the feed's, a few of them: by domain, or as the feed says."""
+    for item in status.refused[:MOST_REASONS]:
+        yield f"{item.domain}: {item.problems[0].reason}"[:MOST_REASON_CHARS]
+    if not status.in_sync and not status.refused:
+        yield from (problem.reason[:MOST_REASON_CHARS] for problem in status.last_error[:MOST_REASONS])
 
 
 def _rule_counts(tallies: Tallies) -> Iterator[tuple[TallyName, tuple[float, ...]]]:

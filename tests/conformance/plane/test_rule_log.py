@@ -96,9 +96,17 @@ def test_what_is_so_already_is_no_change(log: RuleLog) -> None:
 def test_another_head_than_expected_is_refused(log: RuleLog) -> None:
     first = made(log.change([put("ann")], ANN)).position.version
     log.change([put("bob")], ANN, expect=first)
-    with pytest.raises(Misconfigured, match=f"and {first} was expected"):
+    with pytest.raises(
+        Misconfigured, match=f"and {first} was expected; since then: entry 2 by ann, of edge .because.$"
+    ):
         log.change([put("eve")], ANN, expect=first)
     assert log.position.index == 2
+    for number in range(6):
+        log.change([put("bob", TEN if number % 2 else TWENTY)], Author("bob", "again", 5))
+    with pytest.raises(Misconfigured, match=r"entry 8 by bob, of edge \(again\); .*entry 4 .*; and 2 more$"):
+        log.change([put("eve")], ANN, expect=first)
+    with pytest.raises(Misconfigured, match="the log does not have that version"):
+        log.change([put("eve")], ANN, expect="abc")
 
 
 def test_all_is_there_again_after_a_restart(log: RuleLog, database: OpenDatabase) -> None:

@@ -102,10 +102,14 @@ def test_a_bad_query_is_the_callers_fault(store: RuleStore, query: dict[str, str
 
 
 def test_what_is_staged_and_what_is_in_shadow_is_shown(store: RuleStore) -> None:
-    marks = Marks(Rollout("r1", 100_000, (((("user", "ann"),), None),)), total=1)
+    laid = (Shadow((), 1_000), Shadow((("user", ""),), 2_000))
+    marks = Marks(Rollout("r1", 100_000, (((("user", "ann"),), None),)), laid, total=1)
     store.current = changed(store.current, [DomainMarks("edge", marks)])
     shadows = Shadows(lambda: 0)
-    shadows.lay("region", {"edge": [Shadow((), 1), Shadow((("user", ""),), 1)]})
+    shadows.lay("region", {"edge": [Shadow((), 3_000, ends_elsewhere=True)]})
     shown = describe_rules(store, LimitsOfRegion(), shadows, {"limit": "0"})
     assert shown["rollouts"] == [{"domain": "edge", "rollout": "r1", "share": 0.1, "changes": 1}]
-    assert shown["shadows"] == [{"domain": "edge", "rule": ""}, {"domain": "edge", "rule": "user"}]
+    assert shown["shadows"] == [
+        {"domain": "edge", "rule": "", "until": "1970-01-01T00:00:03.000+00:00"},
+        {"domain": "edge", "rule": "user", "until": "1970-01-01T00:00:02.000+00:00"},
+    ]

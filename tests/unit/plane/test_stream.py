@@ -103,10 +103,11 @@ def kinds(sent: list[FromPlane]) -> list[str]:
     return [type(one).__name__ for one in sent]
 
 
-def test_one_that_has_nothing_gets_entries_while_they_are_few(pair: Pair) -> None:
+def test_one_that_has_nothing_gets_all_rules_and_no_history(pair: Pair) -> None:
     change(pair.root, "ann")
+    change(pair.root, "bob")
     pair.connect()
-    assert kinds(pair.hear(0)) == ["LogEntry", "Beat"]
+    assert kinds(pair.hear(0)) == ["RulesPart", "Beat"]
     assert pair.copy.position == pair.root.position
 
 

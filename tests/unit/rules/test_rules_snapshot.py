@@ -428,3 +428,18 @@ def test_domains_that_come_and_go_by_changes(appending: Appending) -> None:
     assert appending.loaded().version.digest == appending.rules.version.digest
     appending.change(Delete("new"))
     assert sorted(appending.loaded().domains) == ["d"]
+
+
+def test_after_a_restart_a_change_is_a_line_too_and_not_the_domain_again(
+    appending: Appending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The size of the domain, by which lines are worth it, is that of its file."""
+    monkeypatch.setattr(snapshot, "LEAST_CHANGES_BYTES", 10)
+    path = domain_file(appending.directory, "d")
+    appending.change(Put("d", (("user", "ann"),), minute(3)))
+    appending.writer = SnapshotWriter(appending.directory)
+    appending.writer.loaded(appending.rules)
+    before = path.stat().st_ino
+    appending.change(Put("d", (("user", "bob"),), minute(3)))
+    assert path.stat().st_ino == before
+    assert appending.loaded().version.digest == appending.rules.version.digest

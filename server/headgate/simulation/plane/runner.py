@@ -3,6 +3,7 @@
 - *published*: the rules that a node has in force of a domain are, at any time, those of some published version.
 - *position*: whoever follows has, at its index, the very version that was published there.
 - *back*: nobody goes back in the log, except for who lost its disk.
+- *begins*: whoever has nothing begins with what the one that it asks had then, or with something later.
 - *fresh*: a node that counts as fresh as of some time had the root's head then, and all of it in force.
 - *staged*: a node decides every key as the records that it has in force say: by the staged rules exactly if the hash of
   the key is below the share.
@@ -103,6 +104,8 @@ class PlaneWatch:
         self._outcome.digest = zlib.crc32(fact, self._outcome.digest)
         if before is not None and at.is_behind(before):
             self.violate("back", f"{follower.name}: from {before} to {at}")
+        if before is None and follower.asked_at is not None and at.is_behind(follower.asked_at):
+            self.violate("begins", f"{follower.name}: with {at}, and {follower.asked_at} was there when it asked")
         self._seen[follower.name] = at
         if self._versions.get((at.plane, at.index)) != at.version:
             self.violate("position", f"{follower.name}: {at} was not published")

@@ -13,7 +13,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from headgate.plane.database import SCHEMA, Rows, SqlConnection
-from headgate.plane.entry import Beat, FollowerHello, FollowerState, FromFollower, FromPlane, LogEntry, RuleChange
+from headgate.plane.entry import (
+    Beat,
+    FollowerHello,
+    FollowerState,
+    FromFollower,
+    FromPlane,
+    LogEntry,
+    Position,
+    RuleChange,
+)
 from headgate.plane.following import Following
 from headgate.plane.link import SILENCE_S
 from headgate.plane.rule_log import RuleLog
@@ -159,6 +168,8 @@ class SimulatedFollower:
         self.in_force: dict[str, list[RuleChange]] = {}
         """Records by domain, as they decide requests; a node's alone."""
         self.rules = NodeRules()
+        self.asked_at: Position | None = None
+        """End of its source's log when it last asked to begin."""
         self.moved: Callable[[], None] = lambda: None
         self.beaten: Callable[[], None] = lambda: None
         self._chance = chance
@@ -193,6 +204,7 @@ class SimulatedFollower:
             now_s = self._loop.time()
             if self.plane.alive:
                 for said in self.following.requests([], now_s):
+                    self.asked_at = source.log.position if isinstance(said, FollowerHello) else self.asked_at
                     self.path.send(said, lambda said: source.heard(self, stream, said))
                 for answer in source.tell(self, stream, now_s):
                     self.path.send(answer, lambda said: self._receive(stream, said))

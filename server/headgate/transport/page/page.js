@@ -24,6 +24,7 @@ async function look() {
   nodes(told);
   trend(told.trend || {});
   rules(told, inForce);
+  underWay(inForce);
   shards(told);
   regions(peers);
   hottest(told.top || {});

@@ -1,6 +1,8 @@
 // The region: its nodes, and what goes on on all of them together, as /nodes tells it; regions, and this node's denials.
 
 const answers = told => (told.nodes || []).filter(node => node.answers);
+const OLD_MS = 5000;  // a source is looked at, or says that it is there, each second
+const percentText = share => `${Number((share * 100).toFixed(4))}%`;
 const counted = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const agoText = age_ms => `${(age_ms / 1000).toFixed(0)} s ago`;
 
@@ -13,9 +15,24 @@ function nodeState(node, told) {
 }
 
 function nodeRules(node) {
-  const {digest, differ, in_sync, refused_domains} = node.rules;
-  const notes = [differ && "not what most nodes have", !in_sync && "not the feed's", refused_domains && `${counted(refused_domains, "domain")} refused`].filter(Boolean);
-  return {text: [digest.slice(0, 12), ...notes].join(", "), kind: notes.length ? "bad" : "words"};
+  const {digest, differ, in_sync, refused_domains, entry} = node.rules;
+  const notes = [behindOf(node), differ && "not what most nodes have", !in_sync && "not the feed's", refused_domains && `${counted(refused_domains, "domain")} refused`].filter(Boolean);
+  const said = [digest.slice(0, 12) + (entry ? ` (entry ${entry})` : ""), ...notes].join(", "), why = node.rules.why || [];
+  return {text: said + (why.length ? `: ${why.join("; ")}` : ""), kind: notes.length ? "bad reasons" : "words"};
+}
+
+function behindOf(node) {
+  // Rules that are compiled are on their way; a node of an earlier version does not say how old its rules may be.
+  const {age_ms, loading, entry, head} = node.rules;
+  if (loading || !(age_ms > OLD_MS)) return "";
+  return `behind for ${(age_ms / 1000).toFixed(0)} s` + (head > entry ? `, ${head - entry} ${head - entry === 1 ? "entry" : "entries"}` : "");
+}
+
+function underWay(inForce) {
+  // Of the node that is asked: marks are part of the version, which each node's row has.
+  const staged = (inForce.rollouts || []).map(one => [one.domain, `staged for ${percentText(one.share)} of its limit keys`, counted(one.changes, "rule"), ""]);
+  const shadows = (inForce.shadows || []).map(one => [one.domain, "denies nobody", one.rule || "all rules", words(one.until.slice(0, 19).replace("T", " "))]);
+  fill("under-way", [...staged, ...shadows], "Nothing is staged or in shadow.");
 }
 
 function nodes(told) {
@@ -87,6 +104,7 @@ function troublesOf(told, peers, inForce) {
   const all = told.nodes || [], silent = all.filter(node => !node.answers), own = all.find(node => node.node === told.node);
   const seen = told.shards || [], open = seen.filter(shard => shard.not_closed_on.length), refused = inForce.refused || [];
   const everywhere = open.every(shard => shard.not_closed_on.length === answers(told).length);
+  const behind = answers(told).filter(node => behindOf(node));
   const none = open.length === seen.length && everywhere, whose = none ? "all" : open.length === 1 ? "its" : "their";
   const which = none ? "no shard is asked" : open.map(shard => `shard ${shard.shard} is not asked` + (everywhere ? "" : ` by ${shard.not_closed_on.join(", ")}`)).join(", ");
   const differ = answers(told).filter(node => node.rules.differ), away = (peers.peers || []).filter(peer => peer.connected === false);
@@ -97,6 +115,7 @@ function troublesOf(told, peers, inForce) {
     !told.error && silent.length && `no answer from node ${silent.map(node => node.node).join(", ")}: the figures lack what is decided there`,
     unheard > 0 && `${unheard} more ${unheard > 1 ? "nodes live" : "node lives"} in the region and ${unheard > 1 ? "say" : "says"} nothing: started just now, or of a version before this page`,
     open.length && `${which}: ${whose} keys are decided by on_error`,
+    behind.length && `newer rules may not have come to node ${behind.map(node => `${node.node} (${behindOf(node)})`).join(", ")}`,
     differ.length && `node ${differ.map(node => node.node).join(", ")} has other rules than most`,
     away.length && `not connected to region ${away.map(peer => peer.region).join(", ")}`,
     inForce.in_sync === false && (refused.length ? `rules of ${refused.map(one => one.domain).join(", ")} are refused, and those from before are in force: ${reasonOf(refused[0])}` : `the rules in force are not the feed's: ${reasonOf(inForce.last_error)}`),
