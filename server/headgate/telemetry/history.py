@@ -12,6 +12,7 @@ NOTED: Final = frozenset(
     (
         "rules_in_force",
         "rules_refused",
+        "rules_not_delivered",
         "rules_unchanged",
         "serving_last_good_rules",
         "breaker_changed",
@@ -23,6 +24,8 @@ NOTED: Final = frozenset(
         "key_reset",
         "caller_blocked",
         "caller_unblocked",
+        "block_in_force",
+        "block_ended",
         "peer_connected",
         "peer_failed",
     )
