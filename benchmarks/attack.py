@@ -10,13 +10,16 @@ quiet before and after each attack, several times in turns, so that a noisy mach
 given, and only their ratio holds. Wanted is at most 2.5, and nobody who fails. `CPU` is what the server took of a core
 during the attack.
 
-A call fails when it is refused, or not answered within a second. Times are the 50th and the 99th percentile, in ms.
+A call fails when it is refused, or not answered within a second. In rows of first requests the honest caller asks, with
+each call, for a key that nobody has asked for, of a rule with `on_error: closed`, before a Redis with its deadline of
+5 ms: a call that is denied has failed too. Times are the 50th and the 99th percentile, in ms.
 `work` is the CPU time in ms that the server took, for whomever, while one more honest caller's call was under way:
 what such a call waits for on a machine that has nothing else to do, however busy this one is.
 """
 
 import argparse
 import contextlib
+import itertools
 import os
 import random
 import ssl
@@ -32,17 +35,27 @@ from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
+
 from benchmarks import load, traffic
-from benchmarks.attacks import ATTACKS, ONE, OVER_REDIS, OVER_TLS, TIMEOUT_S, paced
+from benchmarks.attacks import ASKED_FIRST, ATTACKS, ONE, OVER_REDIS, OVER_TLS, TIMEOUT_S, paced
 from benchmarks.processes import METHOD, Server, start_headgate
 from tests.conformance.transport.certificates import authority, issued_by
 from tests.support.redis_servers import RedisServer
 
+OK = RateLimitResponse.OK
 WANTED = 2.5
 DEADLINE_S = 1.0
 NEWCOMERS_PER_S = 10
 WEIGHED_PER_S = 40
 CALLER_CONNECTIONS = 2
+RULES = (
+    traffic.RULES
+    + """\
+  - key: shielded
+    rate_limit: {unit: hour, requests_per_unit: 1000, on_error: closed}
+"""
+)
 SETTLE_S = 1.0
 """Between the end of an attack and the next measurement, for what it left to be cleared away."""
 BEGIN_S = 0.5
@@ -104,6 +117,7 @@ def call_honestly(kind: str, address: str, pid: int, ca: str) -> None:
         tls.set_alpn_protocols(["h2"])
     kinds: dict[str, Callable[[str, ssl.SSLContext | None], Caller]] = {
         "established": _EstablishedCaller,
+        "first": _FirstCaller,
         "newcomers": _Newcomers,
         "weighing": partial(_Weighing, pid),
     }
@@ -134,9 +148,7 @@ class _EstablishedCaller:
         failed, ends_at = 0, time.monotonic() + seconds
         while (left_s := ends_at - time.monotonic()) > 0.1:
             try:
-                outcome = load.run_paced_on(
-                    self._opened, lambda _: ONE, per_s=per_s, seconds=left_s, chooser=random.Random(1)
-                )
+                outcome = self._run(per_s, left_s)
             except OSError:
                 failed += 1
                 try:
@@ -147,6 +159,33 @@ class _EstablishedCaller:
             waits += outcome.waits_s
             failed += outcome.failures + outcome.unanswered
         return figures(waits, failed)
+
+    def _run(self, per_s: float, seconds: float) -> load.Outcome:
+        return load.run_paced_on(self._opened, lambda _: ONE, per_s=per_s, seconds=seconds, chooser=random.Random(1))
+
+
+class _FirstCaller(_EstablishedCaller):
+    """Asks for another key with each call, and has failed where it is denied."""
+
+    _numbers = itertools.count()
+
+    def _run(self, per_s: float, seconds: float) -> load.Outcome:
+        denied = 0
+
+        def look(_number: int, message: bytes | None) -> None:
+            nonlocal denied
+            denied += message is not None and RateLimitResponse.FromString(message).overall_code != OK
+
+        outcome = load.run_paced_on(
+            self._opened,
+            lambda _: traffic.request(("shielded", f"{os.getpid()}-{next(self._numbers)}")),
+            per_s=per_s,
+            seconds=seconds,
+            chooser=random.Random(1),
+            on_answer=look,
+        )
+        outcome.failures += denied
+        return outcome
 
 
 class _Newcomers:
@@ -231,12 +270,14 @@ def attack(name: str, grpc: str, http: str, per_s: float) -> None:
 class Subject:
     """A server, its honest callers, and what they found when it was last quiet."""
 
-    def __init__(self, stack: ExitStack, server: Server, ca: str, arguments: argparse.Namespace) -> None:
+    def __init__(
+        self, stack: ExitStack, server: Server, ca: str, arguments: argparse.Namespace, caller: str = "established"
+    ) -> None:
         self._server = server
         self._grpc = f"127.0.0.1:{server.address.rpartition(':')[2]}"
         self._seconds, self._per_s = arguments.seconds, arguments.per_s
         self._attacks_per_s = arguments.attacks_per_s
-        self._established = Callers(stack, "established", server, self._grpc, ca)
+        self._established = Callers(stack, caller, server, self._grpc, ca)
         self._newcomers = Callers(stack, "newcomers", server, self._grpc, ca)
         self._weighing = Callers(stack, "weighing", server, self._grpc, ca)
         self._quiet, self._quiet_work = self._ask()
@@ -303,7 +344,7 @@ def median_of(rows: list[Row]) -> Row:
     return Row(before, during, after, newcomers, figures_of("quiet_work"), figures_of("work"), cpu, rows[-1].memory_mib)
 
 
-def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool, redis: bool) -> Subject:
+def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool, redis: bool, first: bool) -> Subject:
     directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
     flags, ca_file = ["--grpc", "0.0.0.0:0"], ""
     if tls:
@@ -315,9 +356,9 @@ def start(stack: ExitStack, arguments: argparse.Namespace, *, tls: bool, redis: 
         flags += ["--origin", stack.enter_context(RedisServer()).url]
     rules = directory / "rules"
     rules.mkdir()
-    server = start_headgate(rules, *flags, rules=traffic.RULES)
+    server = start_headgate(rules, *flags, rules=RULES)
     stack.callback(server.stop)
-    return Subject(stack, server, ca_file, arguments)
+    return Subject(stack, server, ca_file, arguments, "first" if first else "established")
 
 
 def measure(arguments: argparse.Namespace) -> None:
@@ -325,11 +366,11 @@ def measure(arguments: argparse.Namespace) -> None:
     print(f"{'':<28}{heads}{'ratio':>7}{'work before':>13}{'during':>13}{'CPU':>6}{'memory':>10}")
     print(" " * 28 + f"{'p50':>8}{'p99':>9}{'fail':>6}" * 4 + " " * 7 + f"{'p50':>7}{'p99':>6}" * 2)
     with ExitStack() as stack:
-        subjects: dict[tuple[bool, bool], Subject] = {}
+        subjects: dict[tuple[bool, bool, bool], Subject] = {}
         for name in arguments.only:
-            kind = tls, redis = name in OVER_TLS, name in OVER_REDIS
+            kind = tls, redis, first = name in OVER_TLS, name in OVER_REDIS, name in ASKED_FIRST
             if kind not in subjects:
-                subjects[kind] = start(stack, arguments, tls=tls, redis=redis)
+                subjects[kind] = start(stack, arguments, tls=tls, redis=redis, first=first)
             rows = [subjects[kind].measure(name) for _ in range(arguments.rounds)]
             print(f"{name:<28}{median_of(rows)}", flush=True)
     print(f"wanted: a ratio of at most {WANTED:g}, and no failure")

@@ -279,10 +279,14 @@ ATTACKS: dict[str, Attack] = {
     "requests of 32 new keys": _with_calls(_wide, end=True),
     "flood of new keys": flood,
     "flood of new keys, Redis": flood,
+    "first requests, 32 keys": _with_calls(_wide, end=True),
+    "first requests, flood": flood,
     "flood of reservations": _calling_again(RESERVE, _ESTIMATE),
     "flood of unknown methods": _calling_again("/nobody.Knows/It", b""),
 }
 OVER_TLS = {"half TLS handshakes"}
 """Attacks on a server with TLS, whose honest callers speak it too."""
-OVER_REDIS = {"flood of new keys, Redis"}
+ASKED_FIRST = {"first requests, 32 keys", "first requests, flood"}
+"""Attacks beside an honest caller whose keys nobody has asked for."""
+OVER_REDIS = {"flood of new keys, Redis"} | ASKED_FIRST
 """Attacks on a server with a Redis of its own, where all others keep their counts in memory."""

@@ -36,9 +36,9 @@ def hammering(attack: Callable[[threading.Event], None], threads: int) -> Iterat
             thread.join()
 
 
-def connection_to(address: str) -> socket.socket:
+def connection_to(address: str, source: str = "127.0.0.1") -> socket.socket:
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=5)
+    return socket.create_connection((host, int(port)), timeout=5, source_address=(source, 0))
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_health_checks_are_answered_while_half_bodies_take_every_place(tmp_path:
             held: list[socket.socket] = []
             while not stop.is_set():
                 with contextlib.suppress(OSError):
-                    held.append(connection_to(headgate.http))
+                    held.append(connection_to(headgate.http, "127.0.0.2"))
                     held[-1].sendall(head)
                 if len(held) > 60:
                     held.pop(0).close()

@@ -566,9 +566,9 @@ class Settings:
     )
     max_open_calls: int = BOUNDS(
         Whole(1, 10_000_000),
-        10_000,
+        4_000,
         "gRPC calls under way, through the guard, on all connections together: each takes up to 35 KB. Of more, those "
-        "on connections with more than their share are refused.",
+        "are refused whose address and connection have more than an equal share.",
     )
     handshake_timeout_s: float = BOUNDS(
         Number(0.1, 3600, "SECONDS"),

@@ -13,8 +13,9 @@ import grpc
 from headgate.address import ALL_ADDRESSES, Address, TcpAddress, UnixAddress
 from headgate.errors import ConfigError
 
-BACKLOG = 1024
-"""Callers in line; the system may allow fewer."""
+BACKLOG = 4096
+"""Callers in line; the system may allow fewer. Whoever finds the line full tries again after a second, on any of our
+listeners: a probe has failed by then."""
 NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 """A name may stand for an address of a family that this machine does not have: the others count."""
 

@@ -1,10 +1,13 @@
 """Accepting HTTP connections: bounded in number, and some although no descriptor is left.
 
 There are three kinds, each with places of its own. A connection that has said nothing yet is a bare socket; of too
-many the oldest is cut. One whose first words are a whole health check is answered and closed. Of all others, when there
-are too many, one is cut for a new one: of the address that has most, the one that has been idle for longest, and where
-none is, the one that began first. So whatever others hold open or send half of, a probe is answered. When the process
-may open no more files, descriptors that were kept aside are used.
+many the oldest of the address that has most is cut. One whose first words are a whole health check is answered and
+closed. Of all others, when there are too many, one is cut for a new one: of the address that has most, the one that has
+been idle for longest, and where none is, the one that began first. So whatever others hold open or send half of, a
+probe is answered. When the process may open no more files, descriptors that were kept aside are used.
+
+New connections of a network take their part of its share of the loop's time (http_share.py), and health checks one of
+their own: of whoever makes more, those that are too many are closed once they have spoken.
 """
 
 import asyncio
@@ -19,12 +22,17 @@ from aiohttp import web
 
 from headgate.endpoint.trust import network_of
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares
+from headgate.transport.http_share import OPENING_S, LoopShares
 
-ACCEPTED_AT_ONCE: Final = 8
-"""Connections that are opened in one turn of the loop, about a millisecond's work: decisions have their turns in
-between."""
+ACCEPTED_AT_ONCE: Final = 32
+"""Connections that are accepted in one turn of the loop, half a millisecond's work: decisions have their turns in
+between, and the system's line, in which probes stand too, does not get too long."""
+OPENED_AT_ONCE: Final = 8
+"""Connections that are being opened at a time, about a millisecond's work."""
 MOST_PROBES: Final = 16
-"""Health checks that are answered at a time, beside all other connections: each takes a millisecond."""
+"""Health checks that are answered at a time, beside all other connections."""
+PROBE_S: Final = 0.001
+"""Time that one takes, with its connection."""
 MOST_SILENT: Final = 64
 """Connections that have said nothing yet: at a thousand new ones a second each has 64 ms to speak."""
 SPARES: Final = 8
@@ -62,11 +70,12 @@ class _Connection:
 class HttpConnections:
     """Owns the listening sockets of one HTTP server, and knows which of its connections are in use."""
 
-    def __init__(self, max_connections: int, max_per_address: int, max_silence_s: float) -> None:
+    def __init__(self, max_connections: int, max_per_address: int, max_silence_s: float, shares: LoopShares) -> None:
         """`max_silence_s`: the time for the first byte of a connection."""
         self.cut: Counter[str] = Counter()
-        """Connections that made room for others, by what was short: `connections`, `address`, `silent`, `probes` or
-        `descriptors`."""
+        """Connections that made room for others, by what was short: `connections`, `address`, `silent`, `probes`,
+        `descriptors`, or `share`, the network's of the loop's time."""
+        self._shares = shares
         self._max_connections = max_connections
         self._max_per_address = max_per_address
         self._max_silence_s = max_silence_s
@@ -134,8 +143,9 @@ class HttpConnections:
         self._refill()
 
     def _accept(self, listener: socket.socket) -> None:
-        # A few at a turn: those that are opening can't be cut yet, and others have their turns in between.
-        for _ in range(ACCEPTED_AT_ONCE - len(self._opening)):
+        for _ in range(ACCEPTED_AT_ONCE):
+            if len(self._opening) >= OPENED_AT_ONCE:
+                return  # they can't be cut yet
             try:
                 accepted, address = listener.accept()
             except (BlockingIOError, InterruptedError):
@@ -153,7 +163,7 @@ class HttpConnections:
         accepted.setblocking(False)
         connection = _Connection(accepted, network, next(self._turn))
         if len(self._silent) >= MOST_SILENT:
-            self._cut(next(iter(self._silent)), "silent")
+            self._cut(self._longest_silent(), "silent")
         self._silent[connection] = None
         if not self._listen_to(connection):
             connection.silence = self._loop.call_later(self._max_silence_s, self._close, connection)
@@ -171,11 +181,20 @@ class HttpConnections:
             self._close(connection)
             return True
         self._end_silence(connection)
-        self._place(connection, _is_probe(words))
+        probe = _is_probe(words)
+        if not self._may_open(connection.network, probe):
+            self._cut(connection, "share")
+            return True
+        self._place(connection, probe)
         opening = self._loop.create_task(self._open(connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         return True
+
+    def _may_open(self, network: str, probe: bool) -> bool:
+        # Who has sent too much of anything else is not taken for dead.
+        kind, takes_s = (f"{network} probes", PROBE_S) if probe else (network, OPENING_S)
+        return not network or self._shares.may_open(kind, takes_s)
 
     def _place(self, connection: _Connection, probe: bool) -> None:
         """Give a place to a connection that has spoken; somebody may have to make room."""
@@ -204,6 +223,11 @@ class HttpConnections:
             self._forget(connection)
 
     # Making room
+
+    def _longest_silent(self) -> _Connection:
+        """Return the oldest of those that say nothing, of the network that has most of them."""
+        most = Counter([each.network for each in self._silent]).most_common(1)[0][0]
+        return next(each for each in self._silent if each.network == most)
 
     def _cut_one(self, reason: str, network: str | None = None) -> None:
         """Cut one connection of a network, or of the one that has most: idle ones first, then in order of use."""

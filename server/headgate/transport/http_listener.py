@@ -94,14 +94,17 @@ class HttpListener:
         self.limits = endpoint.limits
         self.access = endpoint.access
         self.name = endpoint.name
+        self._shares = LoopShares()
         self.connections = HttpConnections(
-            self.limits.max_connections, self.limits.max_connections_per_address, self.limits.idle_timeout_s
+            self.limits.max_connections,
+            self.limits.max_connections_per_address,
+            self.limits.idle_timeout_s,
+            self._shares,
         )
         self._address = parse_address(endpoint.address)
         self._routes = tuple(self.access.routes(routes))
         self._paths = frozenset(route.path for route in self._routes)
         self._logger = endpoint.logger
-        self._shares = LoopShares()
         self._socket_mode = endpoint.socket_mode
         self._cleanup = contextlib.AsyncExitStack()
 

@@ -17,6 +17,10 @@ CREDIT_S: Final = 0.005
 """Time that a network may be ahead of its share: nobody waits who asks now and then."""
 OVERHEAD_S: Final = 0.0003
 """Time that a request takes beside its handler: reading it, and writing its answer."""
+OPENING_S: Final = 0.0003
+"""Time that a new connection takes, until its first request."""
+MOST_BEHIND_S: Final = 1.0
+"""Time that a network may have ahead of it when it opens another connection: some hundred connections or requests."""
 MOST_NETWORKS: Final = 1_024
 """Networks whose shares are known; of more, those that have asked for nothing for longest are forgotten."""
 
@@ -41,13 +45,26 @@ class LoopShares:
     def begin(self, network: str) -> float:
         """Take the place of one request, for what one takes usually; return how long to wait for it, in seconds."""
         now_s = self._monotonic()
+        share = self._of(network, now_s)
+        begins_s = max(share.until_s, now_s)
+        share.until_s = begins_s + SHARE * share.usual_s
+        return begins_s - now_s if begins_s - now_s > CREDIT_S else 0.0
+
+    def may_open(self, network: str, takes_s: float = OPENING_S) -> bool:
+        """Take the time of a new connection; False: what the network has begun takes too long already."""
+        now_s = self._monotonic()
+        share = self._of(network, now_s)
+        if share.until_s - now_s > MOST_BEHIND_S:
+            return False
+        share.until_s = max(share.until_s, now_s) + SHARE * takes_s
+        return True
+
+    def _of(self, network: str, now_s: float) -> _Share:
         share = self._shares.setdefault(network, _Share(now_s))
         self._shares.move_to_end(network)
         if len(self._shares) > MOST_NETWORKS:
             self._shares.popitem(last=False)
-        begins_s = max(share.until_s, now_s)
-        share.until_s = begins_s + SHARE * share.usual_s
-        return begins_s - now_s if begins_s - now_s > CREDIT_S else 0.0
+        return share
 
     def ended(self, network: str, took_s: float) -> None:
         """Make up the difference to what the request took."""

@@ -47,7 +47,7 @@ class GuardLimits:
     max_connections_per_address: int = 200
     max_new_connections_per_s: float = 20.0
     """New ones, once an address has made as many at once as it may have."""
-    max_open_calls: int = 10_000
+    max_open_calls: int = 4_000
     """Calls under way on all connections together."""
     handshake_timeout_s: float = 10.0
     """Time from the connection to the first bytes of HTTP/2, TLS included."""

@@ -210,6 +210,20 @@ async def test_places_for_checks_are_few_and_the_oldest_makes_room(monkeypatch: 
         assert total_cut([server.listener]) == {"probes": 1}
 
 
+async def test_who_has_taken_its_share_of_the_loop_opens_no_more_and_its_health_checks_have_one_of_their_own() -> None:
+    async with serving(8) as (server, stack):
+        shares, hostile = server.listener._shares, "127.0.0.2"
+        assert shares.may_open(hostile, takes_s=10.0)
+        for _ in range(3):
+            assert await (await server.connect(stack, hostile, words=HALF)).is_cut()
+        assert total_cut([server.listener]) == {"share": 3}
+        assert (await (await server.connect(stack, hostile, words=CHECK)).read()).endswith(b"fast")
+        assert await (await server.connect(stack)).ask() == "fast"
+        assert shares.may_open(f"{hostile} probes", takes_s=10.0)
+        assert await (await server.connect(stack, hostile, words=CHECK)).is_cut()
+        assert (await (await server.connect(stack, words=CHECK)).read()).endswith(b"fast")
+
+
 async def test_one_address_has_so_many_and_makes_room_for_itself() -> None:
     async with serving(10, per_address=3) as (server, stack):
         other = await server.connect(stack, "127.0.0.2")
@@ -249,6 +263,18 @@ async def test_a_connection_that_says_nothing_is_a_bare_socket_and_takes_no_plac
         silent[4].abort()
         await until(lambda: len(server.listener.connections._silent) == 2, "its place")
         assert await kept.ask() == "fast"
+
+
+async def test_of_those_that_say_nothing_whoever_has_most_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_connections, "MOST_SILENT", 3)
+    async with serving(8) as (server, stack):
+        silent = server.listener.connections._silent
+        check = await server.connect(stack)
+        await until(lambda: len(silent) == 1, "the check")
+        hostile = [await server.connect(stack, "127.0.0.2") for _ in range(6)]
+        for each in hostile[:4]:
+            assert await each.is_cut()
+        assert await check.ask(HEALTH) == "fast"
 
 
 def test_spares_are_given_out_once_and_taken_back() -> None:

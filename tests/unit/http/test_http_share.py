@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from headgate.transport import http_share
-from headgate.transport.http_share import OVERHEAD_S, SHARE, LoopShares, Timed
+from headgate.transport.http_share import MOST_BEHIND_S, OPENING_S, OVERHEAD_S, SHARE, LoopShares, Timed
 
 
 class Clock:
@@ -39,6 +39,18 @@ def test_a_network_takes_a_quarter_of_the_time_however_long_its_requests_take(to
     clock = Clock()
     count = served(LoopShares(clock.monotonic), clock, "a", took_s, 60)
     assert count * (took_s + OVERHEAD_S) == pytest.approx(60 / SHARE, rel=0.05)
+
+
+def test_new_connections_take_their_part_of_the_quarter() -> None:
+    clock = Clock()
+    shares, opened = LoopShares(clock.monotonic), 0
+    for _ in range(60_000):
+        clock.now_s += 0.001
+        opened += shares.may_open("a")
+    assert opened * OPENING_S == pytest.approx((60 + MOST_BEHIND_S) / SHARE, rel=0.01)
+    assert shares.may_open("b")
+    clock.now_s += 0.1
+    assert shares.may_open("a")
 
 
 def test_requests_that_come_together_begin_one_after_the_other() -> None:

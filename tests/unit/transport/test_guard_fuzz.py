@@ -113,7 +113,7 @@ def test_what_is_counted_comes_to_nothing_with_the_end(count: int) -> None:
         except ProtocolViolation:
             pass
         wire.inspector.close()
-        assert (wire.budget.used_bytes, wire.places.taken, wire.places.connections) == (0, 0, 0)
+        assert (wire.budget.used_bytes, wire.places.taken, wire.places._connections) == (0, 0, {})
 
     check(count, counted, steps=st.lists(st.tuples(FROM_CALLERS, STREAMS, st.integers(0, 9)), max_size=6))
 

@@ -88,7 +88,18 @@ def test_places_are_shared_by_all_and_who_has_few_gets_one() -> None:
     assert places.taken == 143
     for calls in (greedy, second, third):
         calls.close()
-    assert (places.taken, places.connections) == (0, 0)
+    assert places.taken == 0
+
+
+def test_an_address_has_its_share_of_places_however_many_connections_others_have() -> None:
+    places = Places(100)
+    greedy = [OpenCalls(places, "greedy") for _ in range(50)]
+    assert sum(opened(calls, 100) for calls in greedy) == 100 + 49 * 2, "all, and a fiftieth each"
+    honest = [OpenCalls(places, "honest") for _ in range(2)]
+    assert [opened(calls, 40) for calls in honest] == [40, 10]
+    for calls in (*greedy, *honest):
+        calls.close()
+    assert (places.taken, places._connections, places._taken) == (0, {}, {})
 
 
 def test_places_that_are_not_needed_are_given_back() -> None:

@@ -118,6 +118,46 @@ def test_usual_calls_pass_however_much_others_take() -> None:
     assert honest.up_in_a_turn(calls) == (calls, b"")
 
 
+def headers(first: int, count: int) -> list[bytes]:
+    return [frame(HEADERS, END_HEADERS, stream, b"h") for stream in range(first, first + 2 * count, 2)]
+
+
+def test_headers_without_messages_are_paid_for_and_taken_in_turns() -> None:
+    """The front begins a call with its headers: who opens calls and makes none of them keeps it busy for all."""
+    loop = Loop()
+    wires = [Wire(loop=loop, steps=FIRST_STEPS) for _ in range(200)]
+    many = headers(1, 90)
+    passed = [90 - wire.up_in_a_turn(b"".join(many))[1].count(many[0][:5]) for wire in wires]
+    full = TURN_STEPS // SLICE_STEPS
+    assert max(passed) == SLICE_STEPS + 1
+    assert passed[full:] == [LEAST_STEPS + 1] * (200 - full)
+    assert [FIRST_STEPS - wire.account.steps for wire in wires] == passed
+
+
+def test_a_call_whose_headers_came_in_the_read_before_is_paid_for_alone() -> None:
+    wire = Wire()
+    for stream in range(1, 41, 2):
+        whole = call(stream, message(b"x"))
+        wire.up(whole[:16])
+        wire.up(whole[16:])
+    assert wire.account.steps == 10_000 - 20
+
+
+def test_headers_of_many_calls_may_come_before_their_messages() -> None:
+    """Some clients send what they have of each kind of frame together."""
+    wire = Wire(steps=FIRST_STEPS)
+    left = b"".join(headers(1, 60)) + b"".join(
+        frame(DATA, END_STREAM, stream, message(b"x")) for stream in range(1, 121, 2)
+    )
+    whole, passed = left, b""
+    while left:
+        forwarded, left = wire.up_in_a_turn(left)
+        passed += forwarded
+        wire.loop.turn()
+    assert passed == whole
+    assert not wire.account.is_empty
+
+
 @pytest.mark.parametrize("small", SMALL.values(), ids=SMALL.keys())
 def test_answers_fill_the_account(small: bytes) -> None:
     wire = begun(steps=FIRST_STEPS)
@@ -184,6 +224,13 @@ def test_gzip_in_many_empty_parts_is_no_message() -> None:
     body = message(gzip.compress(b"") * 3_000, compressed=True)
     wire.up(OPEN + b"".join(frame(DATA, 0, 1, body[at : at + 16_384]) for at in range(0, len(body), 16_384)))
     assert MAX_STEPS - wire.account.steps < 150
+
+
+def test_a_bomb_costs_more_steps_than_its_refusal_earns() -> None:
+    wire = Wire(max_message=64 * 1024, each=200_000)
+    bomb = message(gzip.compress(b"\0" * 10_000_000, 9)[:20_000], compressed=True)
+    wire.up(OPEN + b"".join(frame(DATA, 0, 1, bomb[at : at + 10_000]) for at in range(0, len(bomb), 10_000)))
+    assert 10_000 - wire.account.steps > STEPS_PER_ANSWER + 1
 
 
 def test_a_windows_change_costs_as_much_as_there_are_calls() -> None:

@@ -197,7 +197,7 @@ class Guard:
         relay.open()
 
     def _relay(self, caller: socket.socket, host: str, trusted: bool) -> Relay:
-        frames = Frames(unbounded(self._turns)) if trusted else self._inspector()
+        frames = Frames(unbounded(self._turns)) if trusted else self._inspector(host)
         around = Surroundings(
             turns=self._turns,
             backlog=self._backlog,
@@ -216,14 +216,14 @@ class Guard:
         self._callers[name] = host
         return front, name
 
-    def _inspector(self) -> Inspector:
+    def _inspector(self, host: str) -> Inspector:
         limits = self._limits
         return Inspector(
             limits.max_message_bytes,
             limits.max_concurrent_streams,
             self._refusals,
             BudgetShare(self._budget),
-            OpenCalls(self._places),
+            OpenCalls(self._places, host),
             Account(self._turns),
             self._loop.time(),
         )

@@ -102,7 +102,7 @@ class Inspector(Frames):
 
     def from_caller(self, buffer: bytearray, end: int) -> int:
         """Return how much of `buffer[:end]` are whole frames: forward these, or `to_front` where it is not empty."""
-        position = copied = 0
+        position = copied = ahead = 0
         self.has_more = False
         block, places = self._block.stream, self._calls.places
         unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
@@ -115,16 +115,19 @@ class Inspector(Frames):
             if following > end:
                 break
             kind = head & 0xFF
-            # The usual call is one HEADERS, and one DATA with one message that ends it.
+            # The usual call is one HEADERS, and then one DATA with one message that ends it. Headers without a message
+            # are paid for: the front, which all share, begins a call with them, and nothing may ever follow.
             if (
                 kind == HEADERS
                 and flags & END_HEADERS
                 and self.last_stream < stream <= MAX_STREAM
                 and len(streams) < places
+                and ahead <= 0
                 and not block
             ):
                 streams[stream] = ASKED if flags & END_STREAM else SILENT
                 self.last_stream = stream
+                ahead += 1
             elif (
                 kind == DATA
                 and flags == END_STREAM
@@ -135,6 +138,7 @@ class Inspector(Frames):
                 and not block
             ):
                 streams[stream] = ASKED
+                ahead -= 1
             elif not self._may_go_on():
                 self.has_more = True
                 break
@@ -147,6 +151,8 @@ class Inspector(Frames):
                     self.to_front.append(replaced)
                     copied = following
             position = following
+        if ahead > 0:
+            self._charge_headers_alone()
         if self.to_front:
             self.to_front.append(bytes(buffer[copied:position]))
         if len(streams) > self._max_streams:
@@ -159,6 +165,12 @@ class Inspector(Frames):
         if not account.may_go_on and account.is_empty:
             self.settle_answers()
         return account.may_go_on
+
+    def _charge_headers_alone(self) -> None:
+        """Charge the first call whose message did not follow; all others were charged as they came."""
+        self.account.charge(1)
+        if self.account.is_empty:
+            self.settle_answers()
 
     def settle_answers(self) -> None:
         if self._answered:

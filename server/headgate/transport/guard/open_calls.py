@@ -1,5 +1,7 @@
 """Calls under way: bounded over all connections, and in the time that each of their phases may last. Pure."""
 
+from collections import Counter
+
 SILENT, ASKED, BEGUN, TOLD = range(4)
 """States of a call: its headers came alone; a part of its message, or its end; a part of its answer; whole messages."""
 
@@ -8,50 +10,75 @@ PLACES_AT_ONCE = 8
 
 
 class Places:
-    """Places for calls, of all connections together."""
+    """Places for calls, of all connections together: equal shares for addresses, and for connections."""
 
     def __init__(self, max_places: int) -> None:
         self.max_places = max_places
         self.taken = 0
         self.most_taken = 0
         """Most that were taken at once, until whoever asks sets it back."""
-        self.connections = 0
         self.refused = 0
         """Calls for which there was none."""
+        self._connections: Counter[str] = Counter()
+        """Connections of each address that has one."""
+        self._taken: Counter[str] = Counter()
+        """Places that they have taken."""
 
-    def take(self, own: int) -> int:
+    def join(self, address: str) -> None:
+        """Count a connection of this address among those that share the places."""
+        self._connections[address] += 1
+
+    def leave(self, address: str) -> None:
+        """Stop counting it. It has given its places back."""
+        self._connections[address] -= 1
+        if not self._connections[address]:
+            del self._connections[address], self._taken[address]
+
+    def take(self, address: str, own: int) -> int:
         """Take some for a connection that has `own`: 0 where there are none, and it has its share of what there is."""
         if self.taken + PLACES_AT_ONCE <= self.max_places:
             places = PLACES_AT_ONCE
-        elif self.taken < self.max_places or own < self.max_places // self.connections:
+        elif self.taken < self.max_places or self._has_less_than_a_share(address, own):
             places = 1
         else:
             self.refused += 1
             return 0
         self.taken += places
+        self._taken[address] += places
         self.most_taken = max(self.most_taken, self.taken)
         return places
+
+    def _has_less_than_a_share(self, address: str, own: int) -> bool:
+        """Say that the connection has less than its part of all, or that all of its address together have less."""
+        shares = self._connections
+        return own < self.max_places // shares.total() or self._taken[address] < self.max_places // len(shares)
+
+    def give(self, address: str, places: int) -> None:
+        """Give places back."""
+        self.taken -= places
+        self._taken[address] -= places
 
 
 class OpenCalls:
     """One connection's calls."""
 
-    __slots__ = ("_all", "_hanging", "places", "states")
+    __slots__ = ("_address", "_all", "_hanging", "places", "states")
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, address: str = "") -> None:
         self.states: dict[int, int] = {}
         """State of each, by stream."""
         self.places = 0
         """Calls that this connection has places for."""
+        self._address = address
         self._all = places
         self._hanging: dict[int, tuple[int, float]] = {}
         """State of those that were in one that must not last, and the tick (its time) since which they are."""
-        places.connections += 1
+        places.join(address)
 
     def has_place(self) -> bool:
         """Say whether there is a place for one more, having taken some if need be."""
         if len(self.states) >= self.places:
-            self.places += self._all.take(self.places)
+            self.places += self._all.take(self._address, self.places)
         return len(self.states) < self.places
 
     def late(self, now: float, timeout_s: float) -> list[int]:
@@ -71,8 +98,8 @@ class OpenCalls:
     def close(self) -> None:
         """Give all places back, once: the connection has ended."""
         self._give_back(self.places)
-        self._all.connections -= 1
+        self._all.leave(self._address)
 
     def _give_back(self, places: int) -> None:
         self.places -= places
-        self._all.taken -= places
+        self._all.give(self._address, places)
