@@ -11,14 +11,14 @@ from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import Ack, Batch, Entry
-from headgate.exchange.receiver import Judged, OriginReceiver
+from headgate.exchange.receiver import Judged, OriginReceiver, PlacedEntry
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.exchange_protocol import Changes, ForeignCount, Priority, Stamp
 from headgate.origin.interface import OriginError
 from headgate.origin.operations.acknowledge import Acknowledge
-from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.import_counts import ImportCounts, Imported
 from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.outbox import Outbox, PriorityIndex
@@ -205,7 +205,7 @@ def what_comes_back_is_kept(patch: Patch) -> None:
     """A region that gets its own counts back does not tell the others."""
     apply = ImportCounts.apply
 
-    def quiet(operation: ImportCounts, memory: ShardMemory) -> int:
+    def quiet(operation: ImportCounts, memory: ShardMemory) -> Imported:
         counts = [count._replace(name=b"") if count.region == memory.region else count for count in operation.counts]
         return apply(replace(operation, counts=counts), memory)
 
@@ -274,7 +274,7 @@ def resets_go_everywhere(patch: Patch) -> None:
         if judged.unshared > unshared and entry.reset:
             key = entry.key.removeprefix(b":")
             count = ForeignCount(key, entry.window_ms, entry.sequence, region, 0, b"", entry.reset)
-            judged.counts.append((receiver._site.origin.shard_of(key), [count]))
+            judged.entries.append(PlacedEntry(key, [count]))
 
     patch.setattr(OriginReceiver, "_judge_entry", careless)
 
@@ -291,8 +291,9 @@ def take_back_what_was_not_asked_for(patch: Patch) -> None:
 def mark_what_a_peer_says(patch: Patch) -> None:
     """A shard is marked as filled with whatever a peer says: another mark than it should have asks for a fill."""
 
-    async def trusting(receiver: OriginReceiver, shard: int, peer: bytes, mark: bytes) -> None:
-        await receiver._site.origin.run(shard, MarkFilled(peer, mark), 1.0)
+    async def trusting(receiver: OriginReceiver, shard: int, peer: bytes, marks: frozenset[bytes]) -> None:
+        for mark in sorted(marks):
+            await receiver._site.origin.run(shard, MarkFilled(peer, mark), 1.0)
 
     patch.setattr(OriginReceiver, "_mark_shard", trusting)
 
@@ -317,7 +318,7 @@ def those_who_come_know_the_past(patch: Patch) -> None:
 
     async def told(exchanger: Exchanger[Any], leaving: Any, joining: Any, addresses: Any) -> None:
         site = exchanger._site
-        for peer, shard, priority in itertools.product(joining, range(site.origin.shards), Priority):
+        for peer, shard, priority in itertools.product(joining, site.origin.placed_on, Priority):
             read = ReadChanges(peer.encode(), priority, site.owner, b"drawn", 1_000)
             try:
                 changes = await site.origin.run(shard, read, 1.0)

@@ -1,0 +1,10 @@
+-- The list of shards by which somebody goes (placement.py): true if no later one was heard of here. From then on nothing
+-- begins here by an earlier one. `list` is the key of the list (change_list.lua).
+local function goes_by(list, number)
+  local fence = tonumber(redis.call('HMGET', list, 'f')[1] or 0)
+  if fence < number then
+    redis.call('HSET', list, 'f', string.format('%.0f', number))
+    redis.call('PEXPIRE', list, 86400000)
+  end
+  return fence <= number
+end
