@@ -86,7 +86,8 @@ class Exchanger(Generic[Quotas]):
         """Begin to send. What peers send is taken in by `receiver`, from before this on."""
         for peer in self._senders:
             self._begin(peer)
-        self._tasks.append(asyncio.create_task(self._follow_list(), name="exchange-list"))
+        if self._site.origin.listed:
+            self._tasks.append(asyncio.create_task(self._follow_list(), name="exchange-list"))
         self._tasks.append(asyncio.create_task(self._sweeps(), name="exchange-sweep"))
         if self._cut is not None:
             self._tasks.append(asyncio.create_task(self._follow_cuts(self._cut), name="exchange-cuts"))

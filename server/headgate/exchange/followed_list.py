@@ -27,8 +27,15 @@ class FollowedList:
         self._refused = ""
         """Reason why the region's list is not usable here, as last logged."""
 
+    @property
+    def placed_by(self) -> tuple[str, ...]:
+        """The list of shards in force, as far as is known here."""
+        return self._origin.placement.shards
+
     async def look(self) -> None:
         """Go by the latest list that any shard has heard of, as far as they answer."""
+        if not self._origin.listed:
+            return  # there is nothing to agree on
         now = self._origin.placement
         found = await self._ask((*now.shards, *now.before))
         if not found:

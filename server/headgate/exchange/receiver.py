@@ -108,11 +108,15 @@ class MergedCounts:
     """Those whose records are not where they were looked for."""
     moving: list[PlacedCount] = field(default_factory=list)
     """Those whose records are on their way."""
+    failed: list[BaseException] = field(default_factory=list)
+    """Reasons why shards merged nothing."""
 
     def add(self, other: "MergedCounts") -> None:
+        """Add what another part of the counts came to."""
         self.left_out += other.left_out
         self.elsewhere += other.elsewhere
         self.moving += other.moving
+        self.failed += other.failed
 
 
 @dataclass(slots=True)
@@ -277,63 +281,55 @@ class OriginReceiver:
         were merged: they come again, and what the shards have of them changes nothing.
         """
         room = NewKeys(stamp.region, self._site.new_keys_bytes // len(self._site.origin.placed_on))
-        stamping = [self._stamp(shard, stamp) for shard in firsts_of(self._site.origin)]
-        merging = self._merge_all([PlacedCount(place, cell) for place, cells in entries for cell in cells], room)
-        # All are tried: one shard that is sick keeps none of the others from what is theirs.
-        left_out, *stamped = await asyncio.gather(merging, *stamping, return_exceptions=True)
-        for result in (left_out, *stamped):
-            if isinstance(result, BaseException):
-                raise result
-        assert isinstance(left_out, int)  # noqa: S101 - as no error was raised
-        return left_out
-
-    async def _merge_all(self, waiting: list[PlacedCount], room: NewKeys) -> int:
-        """Merge counts, those of records that are on their way when these have arrived; return how many had no room."""
-        left_out = 0
+        left_out, waiting = 0, [PlacedCount(place, cell) for place, cells in entries for cell in cells]
         for _ in range(MOVING_ATTEMPTS):
-            found = await self._merge_once(waiting, room)
-            left_out, waiting = left_out + found.left_out, found.moving
+            merged = await self._merge_once(waiting, ImportCounts((), stamp, room))
+            left_out, waiting = left_out + merged.left_out, merged.moving
             if not waiting:
                 return left_out
             await asyncio.sleep(MOVING_S)
         raise OriginError(f"{len(waiting)} records are on their way to other shards")
 
-    async def _stamp(self, shard: int, stamp: Stamp) -> None:
-        await self._site.origin.run(shard, ImportCounts((), stamp), IMPORT_TIMEOUT_S)
-
-    async def _merge_once(self, counts: Sequence[PlacedCount], room: NewKeys) -> MergedCounts:
+    async def _merge_once(self, counts: Sequence[PlacedCount], like: ImportCounts) -> MergedCounts:
         """Merge counts, those of keys that move where they leave, and where they belong if they are not there."""
         origin = self._site.origin
-        number = origin.placement.number
+        like, firsts = replace(like, number=origin.placement.number), firsts_of(origin)
         home = {placed.place: origin.shard_of(placed.place) for placed in counts}
         before = {place: origin.shard_before(place) for place in home}
-        leaving = [placed for placed in counts if before[placed.place] != home[placed.place]]
-        left = await self._import(leaving, before, ImportCounts((), None, room, number, leaving=True))
-        at_home = [placed for placed in counts if before[placed.place] == home[placed.place]] + left.elsewhere
-        merged = await self._import(at_home, home, ImportCounts((), None, room, number))
-        if merged.elsewhere:
-            raise OriginError("the region has another list of shards by now")
-        left.add(merged)
-        return left
+        moving = {place for place, shard in before.items() if shard != home[place]}
+        leaving = [placed for placed in counts if placed.place in moving]
+        merged = await self._import(leaving, before, (), replace(like, leaving=True))
+        at_home = [placed for placed in counts if placed.place not in moving] + merged.elsewhere
+        rest = await self._import(at_home, home, firsts, like)
+        if rest.elsewhere:
+            merged.failed.append(OriginError("the region has another list of shards by now"))
+        merged.add(rest)
+        for error in merged.failed:
+            raise error
+        return merged
 
     async def _import(
-        self, counts: Sequence[PlacedCount], shards: Mapping[bytes, int], like: ImportCounts
+        self, counts: Sequence[PlacedCount], shards: Mapping[bytes, int], stamped: Sequence[int], like: ImportCounts
     ) -> MergedCounts:
-        """Merge counts into the shards of their places."""
-        by_shard: dict[int, list[PlacedCount]] = {}
+        """Merge counts into the shards of their places, and the stamp into those that keep it, also without counts."""
+        by_shard: dict[int, list[PlacedCount]] = {shard: [] for shard in stamped}
         for placed in counts:
             by_shard.setdefault(shards[placed.place], []).append(placed)
-        importing = [self._import_at(shard, found, like) for shard, found in by_shard.items()]
-        all_merged = MergedCounts()
+        importing = [
+            self._import_at(shard, found, like if shard in stamped else replace(like, stamp=None))
+            for shard, found in by_shard.items()
+        ]
+        merged = MergedCounts()
         for result in await asyncio.gather(*importing, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result
-            all_merged.add(result)
-        return all_merged
+            if isinstance(result, MergedCounts):
+                merged.add(result)
+            else:
+                merged.failed.append(result)  # what the other shards have got comes again, and changes nothing
+        return merged
 
     async def _import_at(self, shard: int, counts: Sequence[PlacedCount], like: ImportCounts) -> MergedCounts:
         merged = MergedCounts()
-        for at in range(0, len(counts), MAX_COUNTS):
+        for at in range(0, max(1, len(counts)), MAX_COUNTS):
             page = counts[at : at + MAX_COUNTS]
             operation = replace(like, counts=[count for _, count in page])
             said = await self._site.origin.run(shard, operation, IMPORT_TIMEOUT_S)
