@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import msgpack
 import pytest
-from headgate.exchange import receiver as receiver_module
 from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.fill import mark_of
@@ -26,19 +24,15 @@ from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.operations.move_records import PutRecords
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.outbox import Outbox, PriorityIndex
-from headgate.origin.placement import KeptPlacement
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_cells import ForeignComponent
 from headgate.origin.window_record import WindowRecord
-from headgate.quota import keeper as keeper_module
 from headgate.quota.codec import pack_mark, unpack_quota
 from headgate.quota.filling import Filling
 from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.node_slices import NodeSlices
-from headgate.quota.operations.keeping import SaveQuotas
-from headgate.quota.protocol import QuotaLease, QuotaReport
+from headgate.quota.protocol import QuotaLease
 from headgate.quota.store import QuotaStore
-from headgate.region import mover as mover_module
 from headgate.region.cells import CellView
 from headgate.simulation.regions.scopes import HistoryScopes
 
@@ -415,64 +409,20 @@ def import_where_it_belongs(patch: Patch) -> None:
     patch.setattr(OriginReceiver, "_merge_once", straight)
 
 
-def acknowledge_what_is_on_its_way(patch: Patch) -> None:
-    """A count whose record is on its way to another shard counts as merged."""
-    apply = ImportCounts.apply
-
-    def careless(operation: ImportCounts, memory: ShardMemory) -> Imported:
-        return apply(operation, memory)._replace(moving=())
-
-    patch.setattr(ImportCounts, "apply", careless)
-
-
 def what_moves_is_not_told_again(patch: Patch) -> None:
     """A record is opened elsewhere, and its name stays where it was."""
     apply = PutRecords.apply
     patch.setattr(PutRecords, "apply", lambda operation, memory: apply(replace(operation, published=()), memory))
 
 
-def names_are_forgotten_while_keys_leave(patch: Patch) -> None:
-    """A name whose record is not there is forgotten, though it may be told from elsewhere in a moment."""
-    patch.setattr(KeptPlacement, "keys_leave", False)
-    patch.setattr(mover_module, "PublishedName", lambda priority, name: None)
-
-
-def walks_go_on_over_another_list(patch: Patch) -> None:
-    """A fill that began before keys moved is over when each shard has told what it had then."""
-    patch.setattr(receiver_module, "walk_of", lambda wanted, placement: wanted)
-    patch.setattr(sender_module, "wanted_of", lambda walk, placement: walk)
-
-
 def keys_come_before_their_shares(patch: Patch) -> None:
-    """A quota's key may come to a shard that the keeper has not told its share."""
+    """A quota's key that has come to a shard has the share there that keys have of which nothing is known."""
+    in_force = QuotaStore.in_force
 
-    async def hasty(slices: NodeSlices, origin: Any, shard: int, number: int) -> bool:
+    async def at_once(slices: NodeSlices, origin: Any, shard: int, number: int) -> bool:
         return True
 
-    patch.setattr(NodeSlices, "may_come", hasty)
-    patch.setattr(QuotaReport, "came_by", 0)
-
-
-def shares_by_any_list(patch: Patch) -> None:
-    """A keeper that does not know of another list yet writes shares as before, and counts on them."""
-    patch.setattr(KeptPlacement, "goes_by", lambda kept, number: True)
-
-
-def the_former_store_is_kept(patch: Patch) -> None:
-    """A store that was left still says that it has everything."""
-    apply = SaveQuotas.apply
-
-    def kept(operation: SaveQuotas, memory: ShardMemory) -> Any:
-        forgets = not operation.rows and not operation.mark and not operation.acknowledged
-        mark = memory.part(QuotaStore).mark if forgets else operation.mark
-        return apply(replace(operation, mark=mark), memory)
-
-    def any_list(wrapped: bytes, generation: bytes, placement: Any) -> bytes:
-        try:
-            of, mark, *_ = msgpack.unpackb(wrapped)
-        except (ValueError, TypeError, msgpack.UnpackException):
-            return b""
-        return mark if of == generation else b""
-
-    patch.setattr(SaveQuotas, "apply", kept)
-    patch.setattr(keeper_module, "_unwrap", any_list)
+    patch.setattr(
+        QuotaStore, "in_force", lambda store, quota, now_ms: in_force(store, quota._replace(came_by=0), now_ms)
+    )
+    patch.setattr(NodeSlices, "may_come", at_once)

@@ -28,9 +28,9 @@ class FollowedList:
         """Reason why the region's list is not usable here, as last logged."""
 
     @property
-    def placed_by(self) -> tuple[str, ...]:
+    def placement(self) -> Placement:
         """The list of shards in force, as far as is known here."""
-        return self._origin.placement.shards
+        return self._origin.placement
 
     async def look(self) -> None:
         """Go by the latest list that any shard has heard of, as far as they answer."""

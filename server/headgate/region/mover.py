@@ -30,10 +30,14 @@ TIMEOUT_S: Final = 2.0
 LOOK_S: Final = 1.0
 """Pause between looks whether a shard's records have moved, while another node moves them."""
 
+LOOKS: Final = 5
+"""Looks whether records may come: whoever is to prepare for them does so once a second, or is not there."""
+
 PlaceOf = Callable[[bytes], bytes]
 """Finds the bytes that choose the shard of a limit key: the key, unless its domain says otherwise."""
 MayCome = Callable[[Origin, int, int], Awaitable[bool]]
-"""Says if records may come to a shard by the list of a number: what belongs to them and lies elsewhere is there."""
+"""Says if records may come to a shard by the list of a number: what belongs to them and lies elsewhere is there. They
+are not wrong without it, only held short."""
 
 
 class Leaving(NamedTuple):
@@ -76,16 +80,17 @@ class Mover:
             await asyncio.sleep(LOOK_S)
 
     async def _until_they_may_come(self, number: int) -> None:
-        """Wait until records may come to every shard of the list."""
+        """Wait until records may come to every shard of the list without being denied in vain, but not for ever."""
         homes = [self._origin.shard_named(name) for name in self._origin.placement.shards]
-        while homes:
+        for _ in range(LOOKS):
             try:
                 while homes and await self._may_come(self._origin, homes[-1], number):
                     homes.pop()
             except OriginError:
                 pass
-            if homes:
-                await asyncio.sleep(LOOK_S / 2)
+            if not homes:
+                return
+            await asyncio.sleep(LOOK_S)
 
     async def bring(self, shard: int, number: int, key: bytes, place: bytes) -> None:
         """Bring a sealed record home, unless that is under way here. What fails is done by the walk."""

@@ -149,8 +149,8 @@ class RegionsWatch:
                 what = f"{node.lists.placed_by} in force, {site.listed} wanted: {node.lists.describe()}"
                 self._violate("lists", f"{site.name}: {what}")
         for each in site.exchangers:
-            if each is not None and each.shard_list.placed_by != site.listed:
-                self._violate("lists", f"{site.name}: an exchanger goes by {each.shard_list.placed_by}")
+            if each is not None and each.shard_list.placement != self._world.placement_of(site):
+                self._violate("lists", f"{site.name}: an exchanger goes by {each.shard_list.placement}")
         for key in self._world.history.keys:
             home = self._world.home_of(site, key.name)
             left = [index for index, shard in enumerate(site.shards) if shard.record(key.name) and index != home]

@@ -1,11 +1,15 @@
 """Faults between regions and in them, and their end: from a history to the simulated world."""
 
+from typing import Final
+
 from headgate.simulation.network import shard_names
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
 from headgate.simulation.schedule import FaultSchedule
 
 SLOWER = 20.0
+STAYS: Final = 2
+"""Least amount with which another list of shards stays in force."""
 
 
 class RegionFaults(FaultSchedule[RegionFault]):
@@ -51,7 +55,7 @@ class RegionFaults(FaultSchedule[RegionFault]):
                 self._spawn(self._come_back(site))
             case RegionFaultKind.REGION_REMOVED:
                 self._spawn(self._world.add(site))
-            case RegionFaultKind.REGION_LISTED:
+            case RegionFaultKind.REGION_LISTED if fault.amount < STAYS:
                 self._spawn(self._world.change_list(site, shard_names(len(site.shards) - 1)))
 
     async def _lose(self, site: Site) -> None:

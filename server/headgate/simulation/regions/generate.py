@@ -102,13 +102,24 @@ def _moving(
             chance.randrange(length_us // 5_000, length_us // 2_000),
             chance.randint(*LISTED_MS),
             region,
-            amount=chance.randint(0, 1) if shards > 1 else 0,
+            amount=chance.choice([0, 1, 2, 3] if shards > 1 else [0, 2]),
         )
         for region in chance.sample(range(regions), chance.randint(1, 2))
     ]
+    # Some of what moves has not been told, and what is told while it moves does not arrive.
+    cuts = [
+        RegionFault(
+            RegionFaultKind.PARTITION,
+            max(0, change.at_ms - chance.randrange(4_000)),
+            chance.randint(2_000, 9_000),
+            change.region,
+        )
+        for change in changes
+        if chance.random() < 0.5
+    ]
     day = RegionDay("moving", (*LINK_FAULTS, RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_IMPORTS), 5)
     others = _faults(chance, day, length_us // 1000, regions, shards) if chance.random() < 0.6 else ()
-    faults = tuple(sorted([*others, *changes], key=lambda fault: fault.at_ms))
+    faults = tuple(sorted([*others, *changes, *cuts], key=lambda fault: fault.at_ms))
     return RegionsHistory(
         seed=seed,
         name=f"moving-{seed}",
