@@ -90,10 +90,10 @@ class PeerSender:
         self._number = 0
         self._views: dict[tuple[int, Priority], ShardView] = {}
         """Views of all shards that may have keys."""
-        self._follow_list()
         self._beat_ms = 0
         self._reading: dict[tuple[int, Priority], asyncio.Task[ShardPage | None]] = {}
         """Shards that are being asked; one that does not answer stays here until it is given up."""
+        self._follow_list()
         self._sending = asyncio.Lock()
 
     def _follow_list(self) -> None:
@@ -102,6 +102,8 @@ class PeerSender:
         for place in self._views.keys() - places:
             del self._views[place]
             self._status.shards_behind.pop(place, None)
+        for place in self._reading.keys() - places:
+            self._reading.pop(place).cancel()
         for place in places:
             if place not in self._views:
                 self._views[place] = ShardView()

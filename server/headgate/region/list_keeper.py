@@ -247,7 +247,11 @@ class ShardListKeeper:
     def came_by(self, counter: SharedCounter) -> int:
         """Return the number of the list by which a counter's key came to its shard; 0 if it was there before."""
         number, index = self.number, counter.shard.index
-        if number < FIRST_CHANGED or index != self._origin.shard_of(counter.place):
+        if number < FIRST_CHANGED:
+            return 0
+        if not self._moving:
+            return number
+        if index != self._origin.shard_of(counter.place):
             return 0
         stayed = not self._all_came and self._origin.shard_before(counter.place) == index
         return 0 if stayed and self.lists.placement.before else number
