@@ -7,153 +7,31 @@ the rules it is right under; under another one it is compared, when its request 
 now, and kept if that is the same. So a change costs the plans that it concerns, and no request sees a mixture.
 """
 
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import Any, Final
 
 from headgate_client.unmet import Unmet
 
 from headgate.errors import BadRequest, RequestError
 from headgate.limiter.blocks import Blocks
-from headgate.limiter.decision import Charge, Entries
+from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit
 from headgate.limiter.overrides import Overrides
-from headgate.limiter.rule_name import RuleName, Steps, request_rule, rule_name, steps_text
+from headgate.limiter.rule_name import steps_text
 from headgate.limiter.scopes import LimitsOfRegion, SlicedCharges
 from headgate.limiter.shadows import Shadows
+from headgate.met_limits import Matches, MetLimit, MetLimits, Parts, refuse_limits, why_unmet, without_replaced
 from headgate.plan import AnswerSettings, HandlerStats, MadeOf, Plan, PlannedDescriptor, Shape
+from headgate.plan_cache import PlanCache
 from headgate.request_metadata import RequestMetadata, ToldDescriptor
-from headgate.rules.keys import override_key
-from headgate.rules.marks import Side
-from headgate.rules.model import Match, Version
-from headgate.rules.request_limits import RequestLimits, is_smaller, lowered
-from headgate.rules.ruleset import Domain, RuleSet
+from headgate.rules.model import Version
+from headgate.rules.request_limits import RequestLimits
+from headgate.rules.ruleset import RuleSet
 from headgate.telemetry.tallies import NO_RULE, Tallies, Tally
 from headgate.wire import ratelimit as wire
 
-MAX_CACHED_REQUEST_BYTES: Final = 1024
-"""Larger requests are planned each time. Ordinary ones are under 200 bytes; with the number of
-entries this bounds the cache's memory, whatever callers send."""
-
-ALLOW: Final = RequestLimits.ALLOW
-REFUSE: Final = RequestLimits.REFUSE
-
 MOST_SHAPES: Final = 4_096
 """More than most rule sets have rules. When there are more, all are made anew."""
-
-
-class MetLimit:
-    """A limit that one descriptor of a request meets, and the key of its counter."""
-
-    __slots__ = (
-        "blocked",
-        "cost",
-        "entries",
-        "key",
-        "limit",
-        "names_cost",
-        "refund",
-        "shard_key",
-        "side",
-        "steps",
-        "value",
-    )
-
-    def __init__(
-        self,
-        limit: Limit,
-        key: bytes,
-        descriptor: wire.Descriptor,
-        shard_key: bytes | None,
-        steps: Steps | None,
-        value: str | None = None,
-        side: Side | None = None,
-    ) -> None:
-        self.limit = limit
-        self.key = key
-        self.shard_key = key if shard_key is None else shard_key
-        self.steps = steps
-        """The way to the rule in its domain's tree; None: the limit came with the request."""
-        self.entries: Entries = descriptor.entries
-        self.cost = descriptor.cost
-        self.names_cost = descriptor.names_cost
-        self.refund = descriptor.refund
-        """The cost is given back."""
-        self.value = value
-        """The value that the rule's metrics tell apart, for rules that ask for it."""
-        self.side = side
-        """The rules that decide, where a rollout concerns the request."""
-        self.blocked = False
-        """An operator shut the caller out: no other rule of the request takes this limit's place."""
-
-    def block(self, denying: Limit, domain: str) -> None:
-        """Have `denying` in place of the limit: it denies a cost of 0 too."""
-        if self.limit.unlimited:
-            self.key = self.shard_key = override_key(domain, self.entries, denying.window_ms)
-        self.limit, self.blocked = denying, True
-
-    def rule(self, domain: str) -> RuleName:
-        """The name of the rule in metrics, logs and answers."""
-        return request_rule(domain) if self.steps is None else rule_name(domain, self.limit.name, self.steps)
-
-
-Matches = list[tuple[Entries, Match | None, bool, Side | None]]
-"""Entries of descriptors, each with the rule that it meets, if it meets one that exempts it, and the side of a rollout
-that concerns it."""
-
-Parts = tuple[MetLimit, ...]
-"""The limits that one descriptor meets: none, one, or a rule's and then the request's own."""
-
-
-class PlanCache:
-    """Plans by the bytes of their requests, of bounded number and size."""
-
-    def __init__(self, settings: AnswerSettings, stats: HandlerStats) -> None:
-        self._most = settings.match_cache_entries
-        self._most_bytes = settings.match_cache_bytes
-        self._stats = stats
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all plans."""
-        self.plans: OrderedDict[bytes, Plan] = OrderedDict()
-        self._seen_once: set[int] = set()
-        self._seen_before: set[int] = set()
-        self._stats.plan_bytes = 0
-
-    def drop(self, keys: Collection[bytes]) -> None:
-        """Forget the plans of requests that charge any of these keys."""
-        gone = [payload for payload, plan in self.plans.items() if any(charge.key in keys for charge in plan.charges)]
-        for payload in gone:
-            self._stats.plan_bytes -= self.plans.pop(payload).size
-
-    def remove(self, payload: bytes) -> None:
-        """Forget the plan of one request, which is there."""
-        self._stats.plan_bytes -= self.plans.pop(payload).size
-
-    def add(self, payload: bytes, plan: Plan) -> None:
-        """Keep a plan on second sight: a request that comes once, as in a flood of new values, is not worth it."""
-        if len(payload) > MAX_CACHED_REQUEST_BYTES:
-            return
-        seen, name = self._seen_once, hash(payload)
-        if name not in seen and name not in self._seen_before:
-            # Two halves, of which the older one is forgotten as a whole.
-            if len(seen) >= self._most // 2:
-                self._seen_before, self._seen_once = seen, set()
-            seen.add(name)
-            return
-        self.keep(payload, plan)
-
-    def keep(self, payload: bytes, plan: Plan) -> None:
-        """Keep a plan, and forget the oldest ones if there are too many."""
-        stats = self._stats
-        self.plans[payload] = plan
-        stats.plan_bytes += plan.size
-        # First in, first out: a hot request is planned again once per turn of the cache,
-        # which costs less than remembering at every hit that it was used.
-        while len(self.plans) > self._most or stats.plan_bytes > self._most_bytes:
-            stats.plan_bytes -= self.plans.popitem(last=False)[1].size
-            stats.plans_evicted += 1
 
 
 class Planner:
@@ -174,8 +52,7 @@ class Planner:
         self._stats = stats
         self._tallies = tallies
         self._limits = limits
-        self._overrides = overrides
-        self._blocks = blocks
+        self._met_limits = MetLimits(overrides, blocks)
         self._shadows = shadows
         self._on_unknown_domain = on_unknown_domain
         self._denied_trailer = wire.encode_raw_body(settings.denied_body.encode())
@@ -231,14 +108,14 @@ class Planner:
             request = wire.parse_request(payload, self._settings.bounds)
             domain = rules.domain(request.domain)
             limits = (domain and domain.request_limits) or self._settings.request_limits
-            if limits is REFUSE:
-                _refuse_limits(request)
+            if limits is RequestLimits.REFUSE:
+                refuse_limits(request)
             if domain is None:
                 return self._unknown(request, rules, payload)
             matches: Matches = []
-            matched = [self._meet(domain, d, limits, matches) for d in request.descriptors]
-            met = _without_replaced(matched)
-            unmet = () if all(met) else _reasons(domain, request.descriptors, matched, met)
+            matched = [self._met_limits.of(domain, d, limits, matches) for d in request.descriptors]
+            met = without_replaced(matched)
+            unmet = () if all(met) else why_unmet(domain, request.descriptors, matched, met)
             shape = self._shape(domain.name, met, late, unmet)
         except RequestError:
             self._stats.refused += 1
@@ -256,32 +133,6 @@ class Planner:
     def _forget(self) -> None:
         self._cache.clear()
         self._shapes.clear()
-
-    def _meet(self, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits, matches: Matches) -> Parts:
-        """Find the limits that apply to one descriptor; those of a blocked caller deny. Note what it matched."""
-        parts = self._limits_of(domain, descriptor, limits, matches)
-        if not descriptor.refund and len(self._blocks) and self._blocks.find(domain.name, descriptor.entries):
-            for part in parts:
-                part.block(self._blocks.instead_of(part.limit), domain.name)
-        return parts
-
-    def _limits_of(self, domain: Domain, descriptor: wire.Descriptor, limits: RequestLimits, matches: Matches) -> Parts:
-        """Return the limits of one descriptor: its rule's, its own, or both."""
-        entries, asked = descriptor.entries, descriptor.override
-        shard_key = domain.shard_key(entries)
-        if asked is not None and limits is ALLOW:
-            return (_own_limit(asked, domain.name, descriptor, shard_key),)
-        match = domain.match(entries)
-        side = domain.side(entries)
-        matches.append((entries, match, match is None and domain.exempts(entries), side))
-        if match is None:
-            return () if asked is None else (_own_limit(asked, domain.name, descriptor, shard_key),)
-        in_force = self._overrides.limit_of(match.key, match.limit)
-        value = _value_shown(match.limit, entries)
-        rule = MetLimit(in_force, match.key, descriptor, shard_key, match.steps, value, side)
-        if asked is None or not is_smaller(asked, in_force):
-            return (rule,)
-        return rule, _own_limit(lowered(asked, in_force), domain.name, descriptor, shard_key)
 
     # Shapes
 
@@ -421,55 +272,6 @@ def _shape_name(domain: str, met: list[Parts], late: bool | None, unmet: tuple[U
         for part in parts:
             name += (id(part.limit), part.steps, part.cost, part.names_cost, part.refund, part.side)
     return tuple(name)
-
-
-def _refuse_limits(request: wire.Request) -> None:
-    for index, descriptor in enumerate(request.descriptors):
-        if descriptor.override is not None:
-            raise BadRequest(
-                f"descriptors[{index}].limit: limits in requests are refused here (request_limits: refuse)"
-            )
-
-
-def _own_limit(limit: Limit, domain: str, descriptor: wire.Descriptor, shard_key: bytes | None) -> MetLimit:
-    """A limit that came with the request, on a counter of its own."""
-    key = override_key(domain, descriptor.entries, limit.window_ms)
-    return MetLimit(limit, key, descriptor, shard_key, None)
-
-
-def _value_shown(limit: Limit, entries: Sequence[tuple[str, str]]) -> str | None:
-    """The value that the rule's metrics tell apart: the whole descriptor, or its last value."""
-    if limit.detailed_metric:
-        return ".".join([f"{key}_{value}" if value else key for key, value in entries])
-    return entries[-1][1] if limit.value_to_metric else None
-
-
-def _without_replaced(met: list[Parts]) -> list[Parts]:
-    """Leave out what another matched rule of the same request replaces."""
-    replaced: set[str] = set()
-    for parts in met:
-        for part in parts:
-            if part.limit.replaces:
-                replaced.update(part.limit.replaces)
-    if not replaced:
-        return met
-    return [tuple([part for part in parts if part.blocked or part.limit.name not in replaced]) for parts in met]
-
-
-def _reasons(
-    domain: Domain,
-    descriptors: Sequence[wire.Descriptor],
-    matched: list[Parts],
-    met: list[Parts],
-) -> tuple[Unmet, ...]:
-    """Say of each descriptor that nothing limits why; `matched`: before rules that are replaced were left out."""
-    reasons: list[Unmet] = []
-    for descriptor, parts, kept in zip(descriptors, matched, met, strict=True):
-        if parts and not kept:
-            reasons.append(Unmet.REPLACED)
-        elif not kept:
-            reasons.append(Unmet.EXEMPT if domain.exempts(descriptor.entries) else Unmet.NO_RULE)
-    return tuple(reasons)
 
 
 def _merged_metadata(met: list[Parts]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -96,6 +97,34 @@ def test_a_blocked_caller_is_denied_on_every_node_until_it_ends_or_is_removed(ru
         assert block(tokens, address, *WHY, "--for", "2s").returncode == 0
         assert not admitted(one, user="eve")
         wait_until(lambda: admitted(one, user="eve"), "the block to end")
+
+
+def test_the_log_of_a_node_alone_says_who_blocked_whichever_node_was_asked_and_after_a_restart(
+    rules: Path, tokens: Path, tmp_path: Path
+) -> None:
+    with RedisServer() as redis, contextlib.ExitStack() as stack:
+        flags = ("--origin", redis.url, *PATIENT)
+        _, address = stack.enter_context(served(rules, tokens, *flags, "--node-id", "one"))
+        log = tmp_path / "data"
+        other = ("--node-id", "two", "--data-dir", str(log), "--decision-log-values", "true")
+        with serve(rules, *flags, *other) as two:
+            assert block(tokens, address, *WHY, "--for", "1h").returncode == 0
+            wait_until(lambda: not admitted(two, path="/login", user="eve"), "the block on the other node")
+            wait_until(lambda: causes_in(log), "the denial in its log")
+        assert causes_in(log) == [("blocked", "alice", "scrapes", "user=eve")]
+        shutil.rmtree(log)
+        with serve(rules, *flags, *other) as two:
+            wait_until(lambda: not admitted(two, path="/login", user="eve"), "the block on the node anew")
+            wait_until(lambda: causes_in(log), "the denial in its new log")
+        assert causes_in(log) == [("blocked", "alice", "scrapes", "user=eve")]
+
+
+def causes_in(log: Path) -> list[tuple[str, str, str, str]]:
+    """Why the caller was denied, by the log of one node."""
+    told = command("explain", f"--data-dir={log}", "--domain", "edge", "path=/login,user=eve", "--json")
+    return [
+        (one["kind"], *(one.get(name) for name in ("who", "why", "entry"))) for one in json.loads(told.stdout)["causes"]
+    ]
 
 
 def test_without_redis_the_nodes_that_are_asked_block_and_tell_it_when_it_is_back(rules: Path, tokens: Path) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -98,6 +99,43 @@ def remaining(address: str, value: str) -> int | None:
     """By a request that costs nothing."""
     with Headgate(address, "edge", timeout=5, on_error="raise") as client:
         return client.check([{"user": value}], cost=0).remaining
+
+
+class Terminal(io.StringIO):
+    """Where somebody reads."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def sentences(address: str, tokens: Path, action: str, *arguments: str) -> list[str]:
+    with contextlib.redirect_stdout(Terminal()) as out:
+        server = ("--addr", address, "--token-file", str(tokens), "--timeout", str(PATIENCE_S))
+        cli.run(["key", action, *server, *arguments])
+    return out.getvalue().splitlines()
+
+
+def test_somebody_at_a_terminal_is_answered_in_sentences(rules: Path, tokens: Path) -> None:
+    key, why = ("--domain", "edge", "user=ann"), ("--why", "a launch")
+    with RedisServer() as redis, served(rules, tokens, "--origin", redis.url, *PATIENT) as (headgate, desk):
+        said = partial(sentences, desk.address, tokens)
+        assert admitted(headgate.grpc, "user", "ann") == 5
+        wait_until(lambda: any("counted" in line for line in said("get", *key)), "the region to know of it")
+        first, rule, counted = said("get", *key)
+        assert first.startswith("user=ann of domain edge: 5 of 5 used, 0 left; the next fits in ")
+        assert rule.startswith("  rule      edge: user: 5 in ")
+        assert counted.startswith("  counted   5 by ")
+        (made,) = said("override", *key, *why, "--limit", "8", "--until", "1h")
+        assert made.startswith("user=ann of domain edge has a limit of 8, which is 8 in ")
+        assert ", by alice: a launch: on every node of the region" in made
+        assert any(line.startswith("  override  8, which is 8 in ") for line in said("get", *key))
+        assert said("override", "--list")[0].startswith("user=ann of domain edge: 8, which is 8 in ")
+        assert said("override", *key, *why, "--remove") == ["user=ann of domain edge has the limit of its rule again."]
+        assert said("override", *key, *why, "--remove") == ["user=ann of domain edge had no override."]
+        assert said("override", "--list") == ["no limit is overridden"]
+        (reset,) = said("reset", *key, *why)
+        assert reset.startswith("user=ann of domain edge is reset: its limit is whole again here, and within")
+        assert json.loads("\n".join(said("get", *key, "--json")))["used"] == 0
 
 
 def test_an_override_changes_one_key_until_it_ends_or_is_removed(rules: Path, tokens: Path) -> None:

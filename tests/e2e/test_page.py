@@ -136,12 +136,24 @@ async def test_what_was_denied_is_there_for_who_comes_later_by_rule(server: Head
     await asyncio.to_thread(wait_until, lambda: told_denials(server), "a step of 20 s to be over")
     async with browser() as tab:
         await tab.open(f"http://{server.http}/")
-        await tab.until("Number(document.body.dataset.looks) >= 1")
-        assert "told apart for the last hour" in await tab.text("#denied .note")
-        await tab.evaluate("document.querySelector('[name=grain][value=\"20\"]').click()")
-        await tab.until("document.querySelector('#denied .legend').innerText.includes('edge user:')")
-        assert await tab.evaluate("document.querySelectorAll('#denied polygon').length") == 1
+        for grain_s in (2, 20):
+            await tab.evaluate(f"document.querySelector('[name=grain][value=\"{grain_s}\"]').click()")
+            await tab.evaluate("document.querySelector('#denied .legend').replaceChildren()")
+            await tab.until("document.querySelector('#denied .legend').innerText.includes('edge user:')")
+            assert await tab.evaluate("document.querySelectorAll('#denied polygon').length") == 1
         assert tab.errors == []
+
+
+async def test_denials_are_told_apart_in_steps_that_are_over_by_the_rules_that_deny_most(server: Headgate) -> None:
+    rules = [["edge", f"rule{number}", 20 * (number + 1)] for number in range(10)]
+    under_way = {"begin_s": 38, "decisions": {}, "denials": [["edge", "late", 999]]}
+    told = {"grain_s": 2, "most": 150, "buckets": [{"begin_s": 18, "decisions": {}, "denials": rules}, under_way]}
+    async with browser() as tab:
+        await tab.open(f"http://{server.http}/")
+        legend = await tab.evaluate(
+            f"(trend({json.dumps(told)}), [...document.querySelectorAll('#denied li')].map(one => one.innerText))"
+        )
+    assert legend == [*(f"edge rule{number}: {number + 1:.1f}" for number in range(9, 1, -1)), "(others): 3.0"]
 
 
 def told_denials(server: Headgate) -> bool:
@@ -169,8 +181,18 @@ async def test_a_shard_that_is_not_asked_is_said_at_the_top(rules: Path) -> None
                 await tab.open(f"http://{served.http}/")
                 await tab.until("document.querySelector('#state').innerText === 'serving, with trouble'")
                 assert await tab.evaluate("document.querySelector('#state').className") == "bad"
-                assert await tab.text("#trouble") == "no shard is asked: their keys are decided by on_error"
+                assert await tab.text("#trouble") == "no shard is asked: all keys are decided by on_error"
                 assert await tab.text("#health") == "nodes answer 1 of 1\nshards asked 0 of 1"
+
+
+async def test_rules_that_are_refused_are_said_at_the_top_with_the_reason(rules: Path) -> None:
+    with serve(rules) as served:
+        (file,) = await asyncio.to_thread(lambda: list(rules.iterdir()))
+        file.write_text(file.read_text().replace("unit: year", "unit: years"))
+        async with browser() as tab:
+            await tab.open(f"http://{served.http}/")
+            await tab.until("document.querySelector('#trouble').innerText.includes('rules of edge are refused')")
+            assert "must be one of second, minute" in await tab.text("#trouble")
 
 
 LONG = "tenant_" + "of_a_very_long_name_" * 3

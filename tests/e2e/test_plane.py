@@ -88,14 +88,14 @@ def test_a_domain_with_a_problem_is_refused_alone_and_by_name(site: PlaneSite, r
         bad = ("put", "--domain", "api", "key=x", "--rule", '{"rate_limit": {"unit": "day"}}')
         status, output = site.rules(root, *bad)
         assert (status, "api: key=x: rate_limit has no `requests_per_unit`" in output) == (1, True), output
-        assert site.rules_json(root, "status")["index"] == 2
+        assert site.status(root)["index"] == 2
 
 
 def test_a_change_to_another_head_than_expected_is_refused(site: PlaneSite, rules: Path) -> None:
     root = free_address()
     with site.plane("root", root):
         site.rules(root, "publish", str(rules), "--now")
-        looked_at = site.rules_json(root, "status")["version"]
+        looked_at = site.status(root)["version"]
         put = ("put", "--domain", "edge", "user=a", "--limit", "1/day", "--now", "--expect", looked_at)
         assert site.rules(root, *put)[0] == 0
         status, output = site.rules(root, *put)

@@ -52,7 +52,7 @@ def test_what_the_readme_says_to_type_does_what_it_says(tmp_path: Path) -> None:
         wait_until(lambda: run(*here(explain)).returncode == 0, "the denial to be in the log")
         assert "The request was denied at" in run(*here(explain)).stdout
         replayed = run(*here(replay))
-        assert (replayed.returncode, "denied then: 1 requests of 1 callers" in replayed.stdout) == (0, True)
+        assert (replayed.returncode, "denied then: 1 request of 1 caller" in replayed.stdout) == (0, True)
         assert [word for word in curl if word.endswith("/json")] == ["http://127.0.0.1:8080/json"]
         body = json.loads(curl[curl.index("--json") + 1])
         statuses = [server.post_json(body).status for _ in range(101)]

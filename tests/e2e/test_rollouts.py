@@ -50,7 +50,7 @@ def call(node: Headgate, times: int) -> None:
 
 
 def rollouts(site: PlaneSite, root: str) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = site.rules_json(root, "status")["rollouts"]
+    found: list[dict[str, object]] = site.status(root)["rollouts"]
     return found
 
 
@@ -76,7 +76,7 @@ def _is_undone_by_itself(site: PlaneSite, root: str, one: Headgate, two: Headgat
     status, output = site.rules(root, "put", "--domain", "edge", "user=", "--limit", "1/year", "--why", "a typo")
     assert status == 0, output
     wait_until(lambda: 1 in limits_of(one).values(), "some to have the staged limit")
-    assert limits_of(one) == limits_of(two), "a key has one limit on all nodes"
+    wait_until(lambda: limits_of(one) == limits_of(two), "a key to have one limit on all nodes")
     for node in (one, two):
         call(node, 60)
     wait_until(lambda: not rollouts(site, root), "the plane to take it back")

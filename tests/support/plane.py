@@ -77,6 +77,12 @@ class PlaneSite:
         done = run("rules", *arguments, "--addr", address, "--token-file", str(self.tokens[who]))
         return done.returncode, done.stdout + done.stderr
 
+    def status(self, address: str) -> Any:
+        """Standing of a plane, whether every follower has its last entry in force or not."""
+        status, output = self.rules(address, "status", "--json")
+        assert status in (0, 1), output
+        return json.loads(output)
+
     def rules_json(self, address: str, *arguments: str) -> Any:
         status, output = self.rules(address, *arguments, "--json")
         assert status == 0, output

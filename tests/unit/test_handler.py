@@ -17,7 +17,7 @@ from headgate.limiter.decision import Decision, DecisionPath, OnDecided
 from headgate.limiter.engine import Engine
 from headgate.limiter.overrides import Override, Overrides
 from headgate.pending import PendingAnswer, answer_future
-from headgate.planner import MAX_CACHED_REQUEST_BYTES
+from headgate.plan_cache import MAX_CACHED_REQUEST_BYTES
 from headgate.rules.directory import load_directory
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import RuleSet

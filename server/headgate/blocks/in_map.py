@@ -4,7 +4,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Final
 
+from structlog.typing import FilteringBoundLogger
+
 from headgate.errors import BadRequest
+from headgate.keys.naming import describe
 from headgate.limiter.blocks import Block, BlockedEntry, Blocks
 from headgate.origin.region_map import MAX_VALUE_BYTES, NEW, MapEntry
 from headgate.region.region_map import RegionMapReplica
@@ -38,8 +41,12 @@ def removal_of(entry: BlockedEntry) -> MapEntry:
     return MapEntry(name_of(entry), b"", 0, NEW)
 
 
-def follow(region_map: RegionMapReplica, blocks: Blocks) -> None:
-    """Bring what stands in the map into force, now and whenever it changes."""
+def follow(region_map: RegionMapReplica, blocks: Blocks, history: FilteringBoundLogger) -> None:
+    """Bring what stands in the map into force, now and whenever it changes.
+
+    Each node notes what is in force on itself: its log alone explains its denials, whichever node was asked to block,
+    and whether that log is still there.
+    """
     named: dict[bytes, BlockedEntry] = {}
 
     def changed(entries: Sequence[MapEntry]) -> None:
@@ -47,9 +54,25 @@ def follow(region_map: RegionMapReplica, blocks: Blocks) -> None:
         made = {entry.name: block for entry in ours if (block := _read(entry)) is not None}
         gone = [named.pop(entry.name) for entry in ours if entry.name not in made and entry.name in named]
         named.update({name: block.entry for name, block in made.items()})
+        for block in made.values():
+            if blocks.get(block.entry) != block:
+                history.debug(
+                    "block_in_force",
+                    key=_key(block.entry),
+                    until_ms=block.expires_ms,
+                    made_ms=block.made_ms,
+                    who=block.who,
+                    why=block.why,
+                )
+        for entry in gone:
+            history.debug("block_ended", key=_key(entry))
         blocks.change(made.values(), gone)
 
     region_map.listen(changed)
+
+
+def _key(entry: BlockedEntry) -> str:
+    return describe(entry.domain, ((entry.key, entry.value),))
 
 
 def _read(entry: MapEntry) -> Block | None:

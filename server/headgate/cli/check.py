@@ -63,9 +63,9 @@ def check(args: argparse.Namespace) -> int:
         return fail(str(error), EXIT_USAGE)
     if args.json or not sys.stdout.isatty():
         write(json.dumps(_as_json(decision), indent=2))
+        _warn_of_no_rule(args, decision)
     else:
         write("\n".join(lines_of(decision, args.domain, args.descriptors)))
-    _warn_of_no_rule(args, decision)
     return EXIT_OK if decision.allowed else EXIT_FAILED
 
 

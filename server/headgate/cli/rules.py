@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate.console import descriptors
-from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, fail, write
+from headgate.console.output import EXIT_FAILED, EXIT_OK, EXIT_USAGE, counted, fail, write
 from headgate.console.parsers import Commands
 from headgate.decision_log.commands import replay
 from headgate.limiter.limit import Algorithm, OnError
@@ -128,8 +128,8 @@ def check(args: argparse.Namespace) -> int:
     for warning in warnings:
         write(str(warning))
     if warnings and args.strict:
-        return fail(f"{len(warnings)} warning{'s' if len(warnings) != 1 else ''} (--strict)", EXIT_FAILED)
-    write(f"ok: {rules.count} limits in {len(rules.domains)} domains")
+        return fail(f"{counted(len(warnings), 'warning')} (--strict)", EXIT_FAILED)
+    write(f"ok: {counted(rules.count, 'limit')} in {counted(len(rules.domains), 'domain')}")
     return EXIT_OK
 
 
@@ -155,7 +155,7 @@ def diff(args: argparse.Namespace) -> int:
     else:
         for difference in found:
             write(str(difference))
-        write(f"{len(found)} difference{'s' if len(found) != 1 else ''}")
+        write(counted(len(found), "difference"))
     return EXIT_FAILED if found else EXIT_OK
 
 
@@ -179,7 +179,7 @@ def _or_problems(command: Command, status: int) -> Command:
         except RulesError as error:
             for problem in error.problems:
                 write(str(problem))
-            sys.stderr.write(f"headgate: {len(error.problems)} problem{'s' if len(error.problems) != 1 else ''}\n")
+            sys.stderr.write(f"headgate: {counted(len(error.problems), 'problem')}\n")
             return status
 
     return run

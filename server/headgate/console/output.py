@@ -27,6 +27,11 @@ def warn(message: str) -> None:
     sys.stderr.write(f"headgate: warning: {message}\n")
 
 
+def counted(number: int, noun: str) -> str:
+    """So many of something: `1 rule`, `2 rules`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def printable(text: str) -> str:
     """One line in which nothing steers a terminal, or stands for another line: what callers send must not."""
     signs = [sign if sign.isprintable() else sign.encode("unicode_escape", "surrogatepass").decode() for sign in text]

@@ -1,11 +1,20 @@
 """Parsers of commands, and the values that several commands take."""
 
 import argparse
+import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias
+
+from headgate.console.output import EXIT_USAGE
+from headgate.spelling import did_you_mean
 
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+
+_NO_CHOICE: Final = re.compile(r"invalid choice: '(.*)' \(choose from (.*)\)", re.DOTALL)
+"""argparse's words, which have all that a guess needs."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -13,6 +22,13 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, **about: Any) -> None:
         super().__init__(**{"formatter_class": argparse.RawDescriptionHelpFormatter} | about)
+
+    def error(self, message: str) -> NoReturn:
+        """End with usage and message, and with a guess at what was meant by a misspelt command."""
+        found = _NO_CHOICE.search(message)
+        guess = did_you_mean(found[1], re.findall(r"[\w-]+", found[2])) if found else ""
+        self.print_usage(sys.stderr)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {message}{guess}\n")
 
 
 def uint32(text: str) -> int:

@@ -21,6 +21,17 @@ _TIME_OF_DAY: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?(Z|[+-]\d{2}:?\d{2})?")
 _PRINTED: Final = re.compile(r"\b\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}\.\d{3}Z")
 
 
+def seconds(milliseconds: int) -> str:
+    """A stretch of time for people: exact below a minute, in larger units above."""
+    if milliseconds < 60_000:
+        return f"{milliseconds / 1000:g} s"
+    minutes, rest = divmod(milliseconds // 1000, 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
+    return " ".join([f"{number} {unit}" for number, unit in parts if number][:2])
+
+
 def add_local(parser: argparse.ArgumentParser) -> None:
     """Add the flag that asks for this machine's time zone."""
     parser.add_argument(

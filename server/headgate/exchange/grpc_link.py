@@ -13,6 +13,7 @@ import grpc
 
 from headgate import __version__
 from headgate.clock import Clock
+from headgate.endpoint.dialing import Pings, dial
 from headgate.errors import BadRequest
 from headgate.exchange import codec
 from headgate.exchange.grpc_server import KEEPALIVE_MS, KEEPALIVE_TIMEOUT_MS, StreamBounds
@@ -25,6 +26,8 @@ RENEW_AFTER_S: Final = StreamBounds().age_s / 2
 
 MAX_REPLY_BYTES: Final = 64 * 1024
 """An acknowledgement has a few bytes, a hello those of some names."""
+
+PINGS: Final = Pings(every_ms=KEEPALIVE_MS, timeout_ms=KEEPALIVE_TIMEOUT_MS)
 
 CLOSE_TIMEOUT_S: Final = 1.0
 """Seconds for ending a stream in good order, which a peer that is there does at once."""
@@ -134,30 +137,11 @@ class GrpcPeerLink:
 
     def _begin(self) -> _Stream:
         credentials, header = self._proof = self.security.channel_credentials(), self.security.header
-        target = self.address if self.address.startswith("unix:") else f"dns:///{self.address}"
-        if credentials is None:
-            channel = grpc.aio.insecure_channel(target, options=self._options())
-        else:
-            channel = grpc.aio.secure_channel(target, credentials, options=self._options())
+        # The peer's certificate names its region, not the host of the address.
+        channel = dial(self.address, credentials, pings=PINGS, max_reply_bytes=MAX_REPLY_BYTES, server_name=self.region)
         metadata = (("authorization", header),) if header is not None else ()
         call: _Call = channel.stream_stream(codec.METHOD)(metadata=metadata)
         return _Stream(channel, call, self.clock.monotonic())
-
-    def _options(self) -> list[tuple[str, Any]]:
-        return [
-            # Regions know where their peers are: a proxy for the web is not the way.
-            ("grpc.enable_http_proxy", 0),
-            # The peer's certificate names its region, not the host of the address.
-            ("grpc.ssl_target_name_override", self.region),
-            # A new channel is a new connection, with nothing left of what the former one waited for.
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_retries", 0),
-            ("grpc.max_receive_message_length", MAX_REPLY_BYTES),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),  # a minute by default, even with the line above
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
 
     async def _greet(self, call: _Call) -> None:
         hello = Hello(self.regions.own, self.region, self.versions, self.regions.all, __version__)

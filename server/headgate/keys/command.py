@@ -2,6 +2,7 @@
 
 import argparse
 import re
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
@@ -16,6 +17,7 @@ from headgate.console.parsers import Commands, accepting, uint32
 from headgate.console.target import add_target
 from headgate.endpoint.message_json import as_json
 from headgate.errors import ConfigError
+from headgate.keys.command_text import lines_of
 
 DEFAULT_ADDR: Final = "127.0.0.1:8083"
 _SERVICE: Final = "headgate.v1.Keys"
@@ -25,6 +27,8 @@ _DURATION = re.compile(r"(?:\d+[smhd])+")
 _EPILOG = r"""
 The server's `admin_grpc` listener is asked, with a token of its `admin_token_file` or a certificate. A key is named by
 the descriptor that meets it. Every change is in the server's log: who, what, why.
+
+In a terminal the answer is in sentences, else in JSON.
 
 exit status: 0 done, 1 there is no such override, 2 error (the message is on stderr)
 
@@ -63,6 +67,7 @@ def _action(
 ) -> argparse.ArgumentParser:
     parser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=_EPILOG)
     add_target(parser, DEFAULT_ADDR)
+    parser.add_argument("--json", action="store_true", help="print JSON in a terminal too")
     parser.set_defaults(command=command)
     return parser
 
@@ -173,5 +178,8 @@ def ends_of(text: str, flag: str) -> dict[str, int]:
 
 def _ask(args: argparse.Namespace, method: str, request: Message, answer: type[Message], done: str = "") -> int:
     reply = call(args, args.addr, f"/{_SERVICE}/{method}", request, answer, args.timeout)
-    write(plain_json.dumps(as_json(reply), indent=2))
+    if args.json or not sys.stdout.isatty():
+        write(plain_json.dumps(as_json(reply), indent=2))
+    else:
+        write("\n".join(lines_of(f"{args.descriptor} of domain {args.domain}", reply)))
     return EXIT_OK if not done or getattr(reply, done) else EXIT_FAILED

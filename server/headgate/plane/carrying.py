@@ -85,11 +85,11 @@ class Carrying:
 
     def _log(self, move: Move, entry: LogEntry) -> None:
         rollout = move.rollout
-        event = "rollout_moved" if move.outcome is None else f"rollout_{move.outcome.value}"
+        is_rolled_back = move.outcome is RolloutEnd.ROLLED_BACK
         # Callers were denied whom nobody meant to deny: somebody has to look.
-        emit = self._logger.error if move.outcome is RolloutEnd.ROLLED_BACK else self._logger.info
+        emit = self._logger.error if is_rolled_back else self._logger.info
         emit(
-            event,
+            "rollout_rolled_back" if is_rolled_back else "rollout_moved" if move.outcome is None else "rollout_done",
             domain=rollout.domain,
             rollout=rollout.rollout,
             who=rollout.who,

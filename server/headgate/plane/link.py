@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import grpc
 
 from headgate.clock import Clock
+from headgate.endpoint.dialing import Pings, ServerTls, dial_with
 from headgate.endpoint.tokens import token_lines
 from headgate.errors import BadRequest, ConfigError
 from headgate.plane import codec
@@ -27,8 +28,7 @@ SILENCE_S: Final = 5.0
 """Seconds without a word after which a stream is given up: a plane says something each second."""
 WAKE_S: Final = 0.25
 """Seconds after which a silent stream is looked after: a report may be due."""
-KEEPALIVE_MS: Final = 10_000
-KEEPALIVE_TIMEOUT_MS: Final = 5_000
+PINGS: Final = Pings(every_ms=10_000, timeout_ms=5_000)
 
 _Call: TypeAlias = "grpc.aio.StreamStreamCall[bytes, bytes]"
 _BROKEN = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError, OSError, BadRequest, ConfigError)
@@ -40,11 +40,8 @@ class PlaneAddress:
 
     addresses: tuple[str, ...]
     token_file: Path | None = None
-    tls: bool = False
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    server_name: str | None = None
+    tls: ServerTls | None = None
+    """None: in plain text."""
 
     def __str__(self) -> str:
         return ",".join(self.addresses)
@@ -104,7 +101,8 @@ class PlaneLink:
 
     async def _stream(self) -> None:
         """Run one stream to its end."""
-        channel = self._channel()
+        plane = self.plane
+        channel = dial_with(self.state.address, plane.tls, pings=PINGS, max_reply_bytes=codec.MAX_MESSAGE_BYTES)
         try:
             call: _Call = channel.stream_stream(codec.WATCH)(metadata=self._metadata())
             self.following.connected(self.clock.monotonic())
@@ -143,7 +141,7 @@ class PlaneLink:
             self.moved()
         self.heard()
 
-    # The channel
+    # Proof
 
     def _metadata(self) -> list[tuple[str, str]]:
         """Proof of who follows; the file is read for each stream, because tokens are rotated in place."""
@@ -153,30 +151,6 @@ class PlaneLink:
         # A line of the plane's file, `NAME=TOKEN`, or the token alone.
         name, _, token = line.partition("=")
         return [("authorization", f"Bearer {token if name and token.strip('=') else line}")]
-
-    def _channel(self) -> grpc.aio.Channel:
-        plane, address = self.plane, self.state.address
-        target = address if address.startswith("unix:") else f"dns:///{address}"
-        if not plane.tls:
-            return grpc.aio.insecure_channel(target, options=self._options())
-        # Read for each stream: certificates are rotated in place.
-        files = (plane.ca, plane.key, plane.cert)
-        credentials = grpc.ssl_channel_credentials(*(None if file is None else file.read_bytes() for file in files))
-        return grpc.aio.secure_channel(target, credentials, options=self._options())
-
-    def _options(self) -> list[tuple[str, Any]]:
-        options: list[tuple[str, Any]] = [
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_retries", 0),
-            ("grpc.max_receive_message_length", codec.MAX_MESSAGE_BYTES),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
-        if self.plane.server_name is not None:
-            options.append(("grpc.ssl_target_name_override", self.plane.server_name))
-        return options
 
 
 def _reason(error: BaseException) -> str:

@@ -8,17 +8,16 @@ names is refused.
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import groupby
-from operator import itemgetter
 from typing import Final
 
 from headgate.errors import BadRequest, Misconfigured
-from headgate.plane import content
+from headgate.plane import content, rows
 from headgate.plane.codec import decode_entry, encode_change, encode_entry
 from headgate.plane.database import Database, SqlConnection
 from headgate.plane.domain_marks import marks_of, staged_slots
 from headgate.plane.entry import MOST_CHANGES, NOWHERE, LogEntry, Position, RecordKind, RuleChange, RulesPart
 from headgate.plane.records import Records
+from headgate.plane.rows import DomainState
 from headgate.plane.way_back import before_last_asked, way_back
 from headgate.rules.marks import Marks
 from headgate.v1 import rules_pb2 as pb
@@ -34,13 +33,6 @@ MOST_BEHIND: Final = 10_000
 PART_RULES: Final = 2_000
 """Rules in one part of a snapshot: some hundred kilobytes."""
 PART_BYTES: Final = 1024 * 1024
-PATHS_READ: Final = 500
-"""Paths that one statement asks for."""
-
-
-RecordName = tuple[str, RecordKind, str]
-"""Name of a record in its table: domain, kind, and path as text."""
-
 UNSEEN: Final = Position("", -1, "")
 """Position of a head that was not looked at yet."""
 
@@ -66,13 +58,7 @@ class _Outcome:
 
     changes: list[RuleChange]
     undo: list[RuleChange]
-    domains: dict[str, "_Domain"]
-
-
-@dataclass(frozen=True, slots=True)
-class _Domain:
-    total: int
-    rules: int
+    domains: dict[str, "DomainState"]
 
 
 def _anybody(_: Iterable[str]) -> None:
@@ -85,7 +71,7 @@ class RuleLog:
     def __init__(self, database: Database, most_behind: int = MOST_BEHIND) -> None:
         self._database = database
         self._most_behind = most_behind
-        self._domains: dict[str, _Domain] = {}
+        self._domains: dict[str, DomainState] = {}
         self._head = UNSEEN
         """Position of the head in the transaction that is under way, of which the domains are."""
         self._appended = 0
@@ -175,7 +161,7 @@ class RuleLog:
                 connection.execute(f"DELETE FROM {table}")  # noqa: S608 - names of ours
             self._domains = {}
             outcome = self._outcome(connection, rules)
-            if content.set_version(_totals(outcome.domains)) != position.version:
+            if content.set_version(rows.totals(outcome.domains)) != position.version:
                 raise WrongVersion(f"rules of version {position.version} that have another one")
             self._store(connection, outcome)
             self._move(connection, position, own=False)
@@ -198,7 +184,7 @@ class RuleLog:
         outcome = self._outcome(connection, changes)
         if not outcome.changes:
             return None
-        before, version = self._head, content.set_version(_totals(self._domains | outcome.domains))
+        before, version = self._head, content.set_version(rows.totals(self._domains | outcome.domains))
         position = Position(before.plane, before.index + 1, version)
         entry = LogEntry(
             position,
@@ -213,7 +199,7 @@ class RuleLog:
         return entry
 
     def _write(self, connection: SqlConnection, entry: LogEntry, outcome: _Outcome, *, own: bool) -> None:
-        if content.set_version(_totals(self._domains | outcome.domains)) != entry.position.version:
+        if content.set_version(rows.totals(self._domains | outcome.domains)) != entry.position.version:
             raise WrongVersion(f"entry {entry.position.index} leads to another version than it says")
         self._store(connection, outcome)
         undo = pb.LogEntry(changes=map(encode_change, outcome.undo)).SerializeToString()
@@ -226,8 +212,8 @@ class RuleLog:
         """Work out what changes come to, without writing. A later change of a rule wins over an earlier one."""
         outcome = _Outcome([], [], {})
         slots: dict[tuple[str, str], list[RuleChange]] = {}
-        last = {_name(item): item for item in changes}
-        standing = _standing(connection, last)
+        last = {rows.name_of(item): item for item in changes}
+        standing = rows.standing(connection, last)
         for (domain, kind, path), change in last.items():
             before = standing.get((domain, kind, path))
             if before == change.rule:
@@ -239,22 +225,22 @@ class RuleLog:
             if (slot := content.slot_text(change)) is not None:
                 slots.setdefault((domain, slot), []).append(change)
         for (domain, slot), changed in slots.items():
-            self._add(outcome, domain, 0, *_order(connection, domain, slot, changed))
+            self._add(outcome, domain, 0, *rows.order_numbers(connection, domain, slot, changed))
         return outcome
 
     def _add(self, outcome: _Outcome, domain: str, rules: int, *numbers: int) -> None:
-        was = outcome.domains.get(domain) or self._domains.get(domain) or _Domain(0, 0)
-        outcome.domains[domain] = _Domain(content.added(was.total, *numbers), was.rules + rules)
+        was = outcome.domains.get(domain) or self._domains.get(domain) or DomainState(0, 0)
+        outcome.domains[domain] = DomainState(content.added(was.total, *numbers), was.rules + rules)
 
     def _store(self, connection: SqlConnection, outcome: _Outcome) -> None:
         connection.executemany(
             "DELETE FROM rules WHERE domain = ? AND kind = ? AND path = ?",
-            [_name(undo) for undo in outcome.undo if undo.rule is not None],
+            [rows.name_of(undo) for undo in outcome.undo if undo.rule is not None],
         )
         connection.executemany(
             "INSERT INTO rules (domain, kind, path, rule, slot) VALUES (?, ?, ?, ?, ?)",
             [
-                (*_name(change), change.rule, content.slot_text(change))
+                (*rows.name_of(change), change.rule, content.slot_text(change))
                 for change in outcome.changes
                 if change.rule is not None
             ],
@@ -285,8 +271,8 @@ class RuleLog:
         oldest = self._head.index - KEPT_ENTRIES
         connection.execute("DELETE FROM entries WHERE idx <= ?", (oldest,))
         size = 0
-        rows = connection.execute("SELECT idx, LENGTH(entry) + LENGTH(undo) FROM entries ORDER BY idx DESC")
-        for index, bytes_ in rows:
+        sizes = connection.execute("SELECT idx, LENGTH(entry) + LENGTH(undo) FROM entries ORDER BY idx DESC")
+        for index, bytes_ in sizes:
             size += bytes_
             if size > KEPT_BYTES:
                 connection.execute("DELETE FROM entries WHERE idx <= ?", (index,))
@@ -295,9 +281,9 @@ class RuleLog:
     # Looking
 
     def _look(self, connection: SqlConnection) -> None:
-        head = _place(connection)
+        head = rows.place(connection)
         if head != self._head:
-            self._domains = _read_domains(connection)
+            self._domains = rows.domains(connection)
             self._head = head
 
     def _expect(self, version: str) -> None:
@@ -310,7 +296,7 @@ class RuleLog:
         """Index to go back to. Raises BadRequest where the log does not have it."""
         if not version:
             return before_last_asked(connection)
-        target = _index_of(connection, version, self._head)
+        target = rows.index_of(connection, version, self._head)
         if target is None:
             raise BadRequest(f"the log has no version {version!r}: `headgate rules history` shows those that it has")
         return target
@@ -325,12 +311,12 @@ class RuleLog:
         """
         with self._database.reading() as connection:
             # Its own look: what the thread that writes knows of the head is not a reader's to change.
-            head = _place(connection)
-            version, _ = _at(connection, has.index, head)
-            index = has.index if version == has.version else _index_of(connection, has.version, head)
+            head = rows.place(connection)
+            version, _ = rows.version_at(connection, has.index, head)
+            index = has.index if version == has.version else rows.index_of(connection, has.version, head)
             if index is None or head.index - index > self._most_behind:
                 return None
-            _, plane = _at(connection, index, head)
+            _, plane = rows.version_at(connection, index, head)
             return index if index == has.index or plane > has.plane else None
 
     def entries_after(self, index: int, most: int, most_bytes: int) -> list[LogEntry]:
@@ -366,14 +352,14 @@ class RuleLog:
         """All domains of one moment, each with what its content is known by; and all records of those that are not as
         `known`. Any thread."""
         with self._database.reading() as connection:
-            domains = _read_domains(connection)
+            domains = rows.domains(connection)
             others = [name for name, state in domains.items() if known.get(name) != state]
-            return _place(connection), domains, list(_read(connection, others))
+            return rows.place(connection), domains, list(rows.records(connection, others))
 
     def rule(self, domain: str, path: tuple[tuple[str, str], ...]) -> bytes | None:
         """Return one rule as it stands; None if there is none."""
         with self._database.reading() as connection:
-            return _record(connection, domain, RecordKind.RULE, content.path_text(path))
+            return rows.record(connection, domain, RecordKind.RULE, content.path_text(path))
 
     @contextmanager
     def looking(self) -> Iterator[Records]:
@@ -384,131 +370,29 @@ class RuleLog:
     def marks(self) -> list[RuleChange]:
         """Return all records that are no rules in force: rollouts with their rules, and shadows."""
         with self._database.reading() as connection:
-            return _marks(connection)
+            return rows.marks(connection)
 
     def read_marks(self) -> tuple[Position, dict[str, Marks]]:
         """Read the marks of all domains at one moment, and which that was. Raises RulesError."""
         with self._database.reading() as connection:
             by_domain: dict[str, list[RuleChange]] = {}
-            for record in _marks(connection):
+            for record in rows.marks(connection):
                 by_domain.setdefault(record.domain, []).append(record)
             slots = {
-                name: {slot: _places(connection, name, slot) for slot in staged_slots(records)}
+                name: {slot: rows.places(connection, name, slot) for slot in staged_slots(records)}
                 for name, records in by_domain.items()
             }
-            return _place(connection), {name: marks_of(records, slots[name]) for name, records in by_domain.items()}
+            return rows.place(connection), {name: marks_of(records, slots[name]) for name, records in by_domain.items()}
 
     def parts(self, domains: Sequence[str] | None = None) -> Iterator[RulesPart]:
         """All records of one moment, or those of some domains, in parts; there is always a last one. Any thread."""
         with self._database.reading() as connection:
-            position = _place(connection)
+            position = rows.place(connection)
             number, rules, size = 0, list[RuleChange](), 0
-            for change in _read(connection, domains):
+            for change in rows.records(connection, domains):
                 if len(rules) == PART_RULES or size > PART_BYTES:
                     yield RulesPart(position, number, tuple(rules), last=False)
                     number, rules, size = number + 1, [], 0
                 rules.append(change)
                 size += len(change.rule or b"")
             yield RulesPart(position, number, tuple(rules), last=True)
-
-
-def _name(change: RuleChange) -> RecordName:
-    """Name of a record in its table."""
-    return change.domain, change.kind, content.path_text(change.path)
-
-
-def _record(connection: SqlConnection, domain: str, kind: RecordKind, path: str) -> bytes | None:
-    query = "SELECT rule FROM rules WHERE domain = ? AND kind = ? AND path = ?"
-    row = connection.execute(query, (domain, int(kind), path)).fetchone()
-    return None if row is None else bytes(row[0])
-
-
-def _change_of(domain: str, kind: int, path: str, rule: bytes) -> RuleChange:
-    return RuleChange(domain, content.path_of(path), bytes(rule), RecordKind(kind))
-
-
-def _marks(connection: SqlConnection) -> list[RuleChange]:
-    query = "SELECT domain, kind, path, rule FROM rules WHERE kind > 0 ORDER BY domain, kind, path"
-    return [_change_of(*row) for row in connection.execute(query)]
-
-
-def _places(connection: SqlConnection, domain: str, slot: content.Slot) -> dict[str, int]:
-    """Places of the patterns of a slot that are in force."""
-    text = content.path_text((*slot[0], (slot[1], "")))
-    rows = connection.execute("SELECT path, rule FROM rules WHERE domain = ? AND slot = ?", (domain, text))
-    return {content.path_of(path)[-1][1]: content.place_of(bytes(rule)) for path, rule in rows}
-
-
-def _standing(connection: SqlConnection, names: Iterable[RecordName]) -> dict[RecordName, bytes]:
-    """Read the records that have some names, many at a time: the database may be a network away."""
-    found: dict[RecordName, bytes] = {}
-    for (domain, kind), group in groupby(sorted(names), key=itemgetter(0, 1)):
-        paths = [path for *_, path in group]
-        for start in range(0, len(paths), PATHS_READ):
-            some = paths[start : start + PATHS_READ]
-            marks = ", ".join("?" * len(some))
-            query = f"SELECT path, rule FROM rules WHERE domain = ? AND kind = ? AND path IN ({marks})"  # noqa: S608
-            rows = connection.execute(query, (domain, int(kind), *some))
-            found.update(((domain, kind, path), bytes(rule)) for path, rule in rows)
-    return found
-
-
-def _order(connection: SqlConnection, domain: str, slot: str, changes: Sequence[RuleChange]) -> tuple[int, int]:
-    """Numbers of the order in a slot, before some changes of its patterns (to be taken away) and after them."""
-    rows = connection.execute("SELECT path, rule FROM rules WHERE domain = ? AND slot = ?", (domain, slot))
-    before = {content.path_of(path)[-1][1]: bytes(rule) for path, rule in rows}
-    after = before | {change.path[-1][1]: change.rule for change in changes if change.rule is not None}
-    for change in changes:
-        if change.rule is None:
-            after.pop(change.path[-1][1], None)
-    *above, (key, _) = content.path_of(slot)
-    numbered = [content.order_number((tuple(above), key), rules) for rules in (before, after)]
-    return -numbered[0], numbered[1]
-
-
-def _read_domains(connection: SqlConnection) -> dict[str, _Domain]:
-    rows = connection.execute("SELECT domain, total, rules FROM domains")
-    return {name: _Domain(content.unpack(bytes(total)), rules) for name, total, rules in rows}
-
-
-def _place(connection: SqlConnection) -> Position:
-    row = connection.execute("SELECT plane, idx, version FROM place").fetchone()
-    return Position("", 0, content.EMPTY_VERSION) if row is None else Position(*row)
-
-
-def _at(connection: SqlConnection, index: int, head: Position) -> tuple[str | None, str]:
-    """Version at an index, None if it is not known; and the log that the next entry is of."""
-    if index == head.index:
-        return head.version, head.plane
-    row = connection.execute("SELECT entry FROM entries WHERE idx = ?", (index + 1,)).fetchone()
-    if row is None:
-        return None, ""
-    entry = decode_entry(pb.LogEntry.FromString(bytes(row[0])))
-    return entry.predecessor, entry.position.plane
-
-
-def _index_of(connection: SqlConnection, version: str, head: Position) -> int | None:
-    """Find where a version last was; None if the log does not have it."""
-    if version == head.version:
-        return head.index
-    query = "SELECT idx FROM entries WHERE version = ? ORDER BY idx DESC LIMIT 1"
-    row = connection.execute(query, (version,)).fetchone()
-    if row is not None:
-        return int(row[0])
-    first = connection.execute("SELECT entry FROM entries ORDER BY idx LIMIT 1").fetchone()
-    entry = None if first is None else decode_entry(pb.LogEntry.FromString(bytes(first[0])))
-    return None if entry is None or entry.predecessor != version else entry.position.index - 1
-
-
-def _read(connection: SqlConnection, domains: Sequence[str] | None) -> Iterator[RuleChange]:
-    query = "SELECT domain, kind, path, rule FROM rules"
-    rows = (
-        connection.execute(query)
-        if domains is None
-        else (row for name in domains for row in connection.execute(f"{query} WHERE domain = ?", (name,)))
-    )
-    yield from (_change_of(*row) for row in rows)
-
-
-def _totals(domains: Mapping[str, _Domain]) -> dict[str, int]:
-    return {name: domain.total for name, domain in domains.items() if domain.rules}

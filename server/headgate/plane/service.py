@@ -7,7 +7,7 @@ the process's log too, before it is answered.
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
 
@@ -73,13 +73,17 @@ class RulesService:
         may_change(self.rights, operator, domains)
         call = ChangeCall(self._author(operator, request.why), self._plan(request), request.now)
         changed = await self.plane.change(changes, call, request.expect)
-        return await self._answer(changed, operator, "rules_changed", domains)
+        for fields in _logged(changed, operator):
+            self.logger.warning("rules_changed", **fields)
+        return await self._answer(changed, domains)
 
     async def rollback(self, request: pb.RollbackRequest, operator: Operator) -> pb.ChangeResponse:
         """Append what leads back to a version."""
         author, allow = self._author(operator, request.why), partial(may_change, self.rights, operator)
         changed = await self.plane.rollback(request.version, author, request.expect, allow)
-        return await self._answer(changed, operator, "rules_rolled_back")
+        for fields in _logged(changed, operator):
+            self.logger.warning("rules_rolled_back", **fields)
+        return await self._answer(changed)
 
     async def halt(self, request: pb.HaltRequest, operator: Operator) -> pb.ChangeResponse:
         """Hold rollouts where they are, or let them go on."""
@@ -93,8 +97,9 @@ class RulesService:
             return [replace(one, halted=not request.resume).record() for one in found]
 
         changed = await self.plane.append(changes, author)
-        event = "rollouts_resumed" if request.resume else "rollouts_halted"
-        return await self._answer(changed, operator, event, {request.domain} - {""} or None)
+        for fields in _logged(changed, operator):
+            self.logger.warning("rollouts_resumed" if request.resume else "rollouts_halted", **fields)
+        return await self._answer(changed, {request.domain} - {""} or None)
 
     async def shadow(self, request: pb.ShadowRequest, operator: Operator) -> pb.ChangeResponse:
         """Stop rules from denying for a time, or let them deny again."""
@@ -110,7 +115,9 @@ class RulesService:
             return [record if request.for_ms else without(record)]
 
         changed = await self.plane.append(changes, author)
-        return await self._answer(changed, operator, "shadow_begun" if request.for_ms else "shadow_ended", ())
+        for fields in _logged(changed, operator):
+            self.logger.warning("shadow_begun" if request.for_ms else "shadow_ended", **fields)
+        return await self._answer(changed, ())
 
     async def history(self, request: pb.HistoryRequest, operator: Operator) -> pb.HistoryResponse:
         """Entries of the log, the latest first."""
@@ -172,12 +179,8 @@ class RulesService:
         with self.plane.log.looking() as records:
             return under_way(records)
 
-    async def _answer(
-        self, changed: Changed, operator: Operator, event: str, domains: Collection[str] | None = None
-    ) -> pb.ChangeResponse:
-        """Log what was done, and say it: with the rollouts of some domains, or of those that were changed."""
-        for entry in changed.entries:
-            self._log(entry, operator, event)
+    async def _answer(self, changed: Changed, domains: Collection[str] | None = None) -> pb.ChangeResponse:
+        """Say what was done, with the rollouts of some domains, or of those that were changed."""
         problems = [
             pb.Problem(domain=problem.domain, path=encode_path(problem.path), reason=problem.reason)
             for problem in changed.problems[:MOST_PROBLEMS]
@@ -192,18 +195,19 @@ class RulesService:
             rollouts=[one for one in rollouts if one.domain in concerned],
         )
 
-    def _log(self, entry: LogEntry, operator: Operator, event: str) -> None:
-        # A warning, as every change by hand: it is not to be missed.
-        self.logger.warning(
-            event,
-            who=operator.who,
-            peer=operator.peer,
-            why=entry.why,
-            index=entry.position.index,
-            version=entry.position.version,
-            changes=len(entry.changes),
-            domains=entry.domains[:20],
-        )
+
+def _logged(changed: Changed, operator: Operator) -> Iterator[dict[str, Any]]:
+    """Fields of a log line for each entry: a warning, as every change by hand, because it is not to be missed."""
+    for entry in changed.entries:
+        yield {
+            "who": operator.who,
+            "peer": operator.peer,
+            "why": entry.why,
+            "index": entry.position.index,
+            "version": entry.position.version,
+            "changes": len(entry.changes),
+            "domains": entry.domains[:20],
+        }
 
 
 def _count(entry: LogEntry) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 from headgate.clock import Clock
 from headgate.config.kinds import PLANE_SCHEME, XDS_SCHEME, pairs_of
 from headgate.config.settings import Settings
+from headgate.endpoint.dialing import ServerTls
 from headgate.limiter.limit import Algorithm, OnError
 from headgate.plane.feed import PlaneFeed, myself
 from headgate.plane.link import PlaneAddress
@@ -70,11 +71,14 @@ def plane_address(settings: Settings, addresses: str) -> PlaneAddress:
     return PlaneAddress(
         addresses=tuple(addresses.split(",")),
         token_file=settings.plane_token_file,
-        tls=settings.plane_tls,
-        ca=settings.plane_ca,
-        cert=settings.plane_cert,
-        key=settings.plane_key,
-        server_name=settings.plane_server_name,
+        tls=ServerTls(
+            ca=settings.plane_ca,
+            cert=settings.plane_cert,
+            key=settings.plane_key,
+            server_name=settings.plane_server_name,
+        )
+        if settings.plane_tls
+        else None,
     )
 
 
@@ -83,11 +87,14 @@ def _server(settings: Settings, url: str) -> XdsServer:
         address=url.removeprefix(XDS_SCHEME),
         protocol=settings.xds_protocol,
         headers=tuple(pairs_of(settings.xds_headers, ":").items()),
-        tls=settings.xds_tls,
-        ca=settings.xds_ca,
-        cert=settings.xds_cert,
-        key=settings.xds_key,
-        server_name=settings.xds_server_name,
+        tls=ServerTls(
+            ca=settings.xds_ca,
+            cert=settings.xds_cert,
+            key=settings.xds_key,
+            server_name=settings.xds_server_name,
+        )
+        if settings.xds_tls
+        else None,
         max_message_bytes=settings.xds_max_message_bytes,
         retry_s=settings.xds_retry_s,
         retry_max_s=settings.xds_retry_max_s,

@@ -1,9 +1,9 @@
 """Decisions over the last five hours, at falling resolution: `GET /trend`, for the page.
 
 Every two seconds housekeeping adds what was decided since the last time to one bucket of each grain: five minutes in
-steps of 2 s, an hour in steps of 20 s, five hours in steps of two minutes. Denials are told apart by rule from 20 s on,
-for the rules that deny most. Buckets begin at whole multiples of their grain, so those of several workers add up.
-Nothing is done on the way of a request.
+steps of 2 s, an hour in steps of 20 s, five hours in steps of two minutes. Denials are told apart by rule every 20 s,
+for the rules that deny most; of finer buckets the last one of these 20 s has them. Buckets begin at whole multiples of
+their grain, so those of several workers add up. Nothing is done on the way of a request.
 """
 
 from collections import Counter, deque
@@ -18,7 +18,7 @@ from headgate.telemetry.tallies import Tallies, TallyName
 GRAINS: Final = {2: 150, 20: 180, 120: 150}
 """Seconds of a bucket, and how many there are."""
 BY_RULE_S: Final = 20
-"""Grain from which on denials are told apart by rule: ten thousand rules are looked at that often, in milliseconds."""
+"""Seconds after which denials are told apart by rule: ten thousand rules are looked at that often, in milliseconds."""
 MOST_RULES: Final = 8
 """Rules of one bucket, those that denied most; the rest are one more, `(others)`."""
 OTHERS: Final = ("", "(others)")
@@ -92,7 +92,7 @@ class Trend:
                 buckets.append(Bucket(begin_s))
             if decisions:
                 buckets[-1].decisions += decisions
-            if denials and grain_s >= BY_RULE_S:
+            if denials:
                 buckets[-1].denials = _most(buckets[-1].denials + denials)
 
     def _decisions_so_far(self) -> Counter[str]:

@@ -23,6 +23,8 @@ NOTED: Final = frozenset(
         "key_reset",
         "caller_blocked",
         "caller_unblocked",
+        "block_in_force",
+        "block_ended",
         "peer_connected",
         "peer_failed",
     )

@@ -10,12 +10,12 @@ import dataclasses
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import grpc
 
 from headgate.clock import Clock
+from headgate.endpoint.dialing import Pings, ServerTls, dial_with
 from headgate.errors import BadRequest
 from headgate.rules.feed import Feed, FeedKind, Taker
 from headgate.rules.problems import Problem, RulesError
@@ -24,9 +24,8 @@ from headgate.xds.messages import METHODS, Messages
 from headgate.xds.stream import Protocol, Resources, XdsStream
 from headgate.xds.text import shown_name
 
-KEEPALIVE_MS: Final = 300_000
+PINGS: Final = Pings(every_ms=300_000, timeout_ms=20_000)
 """Go's gRPC servers answer pings that come more often with GOAWAY."""
-KEEPALIVE_TIMEOUT_MS: Final = 20_000
 LOOK_S: Final = 10.0
 """Seconds after which a silent stream is known to be still there, for the age that operators see."""
 STEADY_S: Final = 10.0
@@ -48,11 +47,8 @@ class XdsServer:
     address: str
     protocol: Protocol
     headers: tuple[tuple[str, str], ...] = ()
-    tls: bool = False
-    ca: Path | None = None
-    cert: Path | None = None
-    key: Path | None = None
-    server_name: str | None = None
+    tls: ServerTls | None = None
+    """None: in plain text."""
     max_message_bytes: int = 64 * 1024 * 1024
     retry_s: float = 1.0
     retry_max_s: float = 30.0
@@ -126,9 +122,10 @@ class XdsFeed(Feed):
 
     async def _follow(self, taker: Taker) -> None:
         """Run one stream to its end."""
-        channel = self._channel()
+        server = self._server
+        channel = dial_with(server.address, server.tls, pings=PINGS, max_reply_bytes=server.max_message_bytes)
         try:
-            call: _Call = channel.stream_stream(METHODS[self._server.protocol])(metadata=self._server.headers)
+            call: _Call = channel.stream_stream(METHODS[server.protocol])(metadata=server.headers)
             self._stream.connected(self._clock.monotonic())
             self.state.streams += 1
             await self._converse(call, taker)
@@ -197,33 +194,6 @@ class XdsFeed(Feed):
         return [str(problem) for refusal in outcome.refused for problem in refusal.problems]
 
     # The channel
-
-    def _channel(self) -> grpc.aio.Channel:
-        server = self._server
-        target = server.address if server.address.startswith("unix:") else f"dns:///{server.address}"
-        if not server.tls:
-            return grpc.aio.insecure_channel(target, options=self._options())
-        # Read for each stream: certificates are rotated in place.
-        credentials = grpc.ssl_channel_credentials(*map(_content, (server.ca, server.key, server.cert)))
-        return grpc.aio.secure_channel(target, credentials, options=self._options())
-
-    def _options(self) -> list[tuple[str, Any]]:
-        options: list[tuple[str, Any]] = [
-            ("grpc.enable_http_proxy", 0),
-            ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.enable_retries", 0),
-            ("grpc.max_receive_message_length", self._server.max_message_bytes),
-            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
-            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
-        if self._server.server_name is not None:
-            options.append(("grpc.ssl_target_name_override", self._server.server_name))
-        return options
-
-
-def _content(path: Path | None) -> bytes | None:
-    return None if path is None else path.read_bytes()
 
 
 def _reason(error: BaseException) -> str:

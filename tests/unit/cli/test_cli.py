@@ -301,7 +301,7 @@ def test_rules_check_takes_one_file_whatever_its_name(tmp_path: Path, capsys: py
     rules = tmp_path / "rules.draft"
     rules.write_text("domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 1}}\n")
     assert main(["rules", "check", str(rules)]) == 0
-    assert capsys.readouterr().out == "ok: 1 limits in 1 domains\n"
+    assert capsys.readouterr().out == "ok: 1 limit in 1 domain\n"
     assert main(["rules", "explain", str(rules), "--domain", "a", "x=1"]) == 0
     rules.write_text("domain: ''\n")
     assert main(["rules", "check", str(rules)]) == 1
@@ -317,7 +317,7 @@ def test_rules_check_warns_and_still_says_yes(tmp_path: Path, capsys: pytest.Cap
     assert main(["rules", "check", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(": ")[:2] for line in lines[:2]] == [[f"{rules}:4", "warning"]] * 2
-    assert lines[2] == "ok: 1 limits in 1 domains"
+    assert lines[2] == "ok: 1 limit in 1 domain"
     assert main(["rules", "check", "--strict", str(tmp_path)]) == 1
     told = capsys.readouterr()
     assert told.out.splitlines() == lines[:2]
@@ -337,12 +337,27 @@ def test_rules_explain_says_what_replaces_what(tmp_path: Path, capsys: pytest.Ca
     assert "neither counts" not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("typed", "meant"), [(["chekc"], "check"), (["rules", "explan", "DIR"], "explain")])
+def test_a_command_that_is_misspelt_is_guessed(
+    typed: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(typed)
+    assert capsys.readouterr().err.endswith(f"; did you mean {meant}?\n")
+
+
+def test_a_command_that_is_like_no_other_is_not_guessed(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["zzz"])
+    assert "did you mean" not in capsys.readouterr().err
+
+
 def test_rules_check_says_yes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "a.yaml").write_text(
         "domain: a\ndescriptors:\n- {key: x, rate_limit: {unit: day, requests_per_unit: 1}}\n"
     )
     assert main(["rules", "check", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "ok: 1 limits in 1 domains\n"
+    assert capsys.readouterr().out == "ok: 1 limit in 1 domain\n"
 
 
 def test_rules_check_prints_every_problem_of_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

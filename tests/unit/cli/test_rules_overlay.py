@@ -26,7 +26,7 @@ def test_check_takes_an_overlay_with_rules_and_alone(
 ) -> None:
     good = overlay(tmp_path, "overlay:\n- on_error: closed\n")
     assert main(["rules", "check", str(rules), "--rules-overlay", good]) == 0
-    assert capsys.readouterr().out == "ok: 1 limits in 1 domains\n"
+    assert capsys.readouterr().out == "ok: 1 limit in 1 domain\n"
     assert main(["rules", "check", "--rules-overlay", good]) == 0
     assert capsys.readouterr().out.startswith("ok: 1 entries; ")
     assert main(["rules", "check"]) == 2

@@ -2,6 +2,7 @@
 
 import io
 import json
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +11,10 @@ import pytest
 from headgate.cli import main
 from headgate.console.output import printable
 from headgate.console.times import in_zone, milliseconds, parse_time
+from headgate.decision_log.commands import tail
 from headgate.decision_log.json_lines import record_to_json
 from headgate.errors import ConfigError
+from headgate.v1 import decisions_pb2 as pb
 
 from tests.support.clock import ManualClock
 from tests.support.decision_log import LoggedNode, decisions
@@ -182,8 +185,8 @@ def test_lines_without_an_entry(
     ("domain", "descriptor", "hint"),
     [
         ("d", "path=/a,user=ann", "in another order a rule applies to it: user=ann,path=/a."),
-        ("d", "usr=ann", "no rule with key `usr` on this level (there is: user); did you mean user?"),
-        ("dd", "user=ann", "there is no domain `dd` (there is: d); did you mean d?"),
+        ("d", "usr=ann", "no rule with key `usr` on this level (there is: user); did you mean user?\n"),
+        ("dd", "user=ann", "there is no domain `dd` (there is: d); did you mean d?\n"),
     ],
 )
 def test_a_descriptor_that_no_rule_applies_to(
@@ -222,3 +225,30 @@ def test_callers_do_not_steer_a_terminal(tmp_path: Path, capsys: pytest.CaptureF
     assert main(["rules", "replay", str(node.rules_dir), "--log", data_dir]) == 0
     assert "user=\\x1b[2J\\r\\nann" in capsys.readouterr().out
     assert printable("user=\x1b[2J\nann\udcff") == "user=\\x1b[2J\\nann\\udcff"
+
+
+def test_a_server_that_does_not_answer_is_said_once_until_it_does(
+    data_dir: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever follows servers at night wants to read decisions, not the same line every second."""
+    (denied, *_) = [one for one in decisions(Path(data_dir)) if not one.allowed]
+    line = json.dumps(record_to_json(denied))
+    away, refused = ConfigError("a:1: connection refused"), ConfigError("a:1: UNAUTHENTICATED")
+    answers: Iterator[pb.TailResponse | ConfigError] = iter(
+        [away, away, refused, refused, pb.TailResponse(lines=[line]), refused, pb.TailResponse(lines=[line])]
+    )
+
+    def answer(*_: object) -> pb.TailResponse:
+        told = next(answers, None)
+        if told is None:
+            threading.Event().wait()  # the server has nothing more to say, and the thread ends with the process
+        if isinstance(told, ConfigError):
+            raise told
+        return told or pb.TailResponse()
+
+    monkeypatch.setattr(tail, "call", answer)
+    monkeypatch.setattr(tail, "RETRY_S", 0)
+    assert main(["tail", "--addr", "a:1", "--count", "2"]) == 0
+    said = capsys.readouterr()
+    assert said.out.count("DENIED") == 2
+    assert [text.split()[3] for text in said.err.splitlines()] == ["connection", "UNAUTHENTICATED;", "UNAUTHENTICATED;"]

@@ -347,7 +347,7 @@ def test_an_operator_overrode_the_limit(tmp_path: Path) -> None:
 def test_an_operator_blocked_the_caller(tmp_path: Path, ends_ms: int, cause: str) -> None:
     incident = Incident(tmp_path, rules(user(0)))
     audit = incident.node.noted(structlog.get_logger()).bind(who="alice", peer="", why="scrapes", key="d: user=ann")
-    audit.warning("caller_blocked", until_ms=incident.clock.now_ms() + ends_ms)
+    audit.debug("block_in_force", until_ms=incident.clock.now_ms() + ends_ms)
     incident.ask(1)
     answer = incident.explained()
     assert answer["cause"] == cause

@@ -62,6 +62,13 @@ def test_denials_are_told_apart_by_rule(grain_s: int) -> None:
     assert told == [[["edge", "user", 2 * grain_s]]] * half + [[["edge", "path", 5 * grain_s]]] * half
 
 
+def test_of_fine_steps_one_of_twenty_seconds_has_the_denials_by_rule() -> None:
+    world = World()
+    world.run(60, denied=2)
+    told = {bucket["begin_s"]: bucket["denials"] for bucket in world.buckets(2) if "denials" in bucket}
+    assert told == {BEGIN_S + step + 18: [["edge", "user", 40]] for step in (0, 20, 40)}
+
+
 def test_of_many_rules_those_that_deny_most_are_told_and_no_denial_is_lost() -> None:
     world = World()
     for number in range(50):

@@ -29,6 +29,12 @@ def other_than_default(setting: Any) -> Any:
             return "https://collector:4318"
         case kinds.ORIGIN_URL:
             return "redis://:p%40ss@a:1,b:2/3"
+        case kinds.STORE_URL:
+            return "postgresql://plane:p%40ss@db:5432/plane"
+        case kinds.SHARE:
+            return "2.5%"
+        case kinds.STAGES:
+            return "5%,25%"
         case kinds.EQUALS_PAIRS:
             return "zone=a,rack=7"
         case kinds.HEADER_PAIRS:
@@ -58,7 +64,7 @@ def test_every_setting_arrives_as_it_is() -> None:
     flags = {setting.name: other_than_default(setting) for setting in SETTINGS}
     flags["transport"] = "grpcio"
     shown: set[str] = set()
-    for left_out in (("peer", "promote"), ("peer_file", "upstream")):  # only one of each two is accepted
+    for left_out in (("peer", "promote", "plane_store"), ("peer_file", "upstream")):  # one of each pair is accepted
         settings = load_settings({name: value for name, value in flags.items() if name not in left_out}, {})
         assert through_json(settings) == settings
         shown |= {setting.name for setting in SETTINGS if getattr(settings, setting.name) != setting.default}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headgate.console.output import EXIT_OK, printable, warn, write
+from headgate.console.output import EXIT_OK, counted, printable, warn, write
 from headgate.console.parsers import Commands
 from headgate.decision_log.commands.explain import add_sources, view_of, view_of_paths
 from headgate.decision_log.reader import LogView
@@ -71,15 +71,19 @@ def _replayed(decisions: Iterable[DecisionRecord], rules: RuleSet) -> dict[str, 
 
     result = replay(decisions, rules).to_json()
     if missing := result["records_without_values"] if not result["requests"] else 0:
-        raise ConfigError(f"nothing to replay: {missing} records without descriptors (decision_log_values)")
+        raise ConfigError(f"nothing to replay: {counted(missing, 'record')} without descriptors (decision_log_values)")
     return result
+
+
+def _requests(requests: int, callers: int) -> str:
+    return f"{counted(requests, 'request')} of {counted(callers, 'caller')}"
 
 
 def _as_text(result: dict[str, Any]) -> str:
     lines = [
-        f"{result['requests']} requests of {result['callers']} callers",
-        f"denied then: {result['denied_before']} requests of {result['callers_denied_before']} callers",
-        f"denied under these rules: {result['denied_after']} requests of {result['callers_denied_after']} callers",
+        _requests(result["requests"], result["callers"]),
+        f"denied then: {_requests(result['denied_before'], result['callers_denied_before'])}",
+        f"denied under these rules: {_requests(result['denied_after'], result['callers_denied_after'])}",
     ]
     for caller in result["top_denied"]:
         descriptor = printable(",".join(f"{key}={value}" for key, value in caller["descriptor"]))
@@ -92,5 +96,7 @@ def _as_text(result: dict[str, Any]) -> str:
             "mostly not seen; decision_log_allowances: 1 logs all."
         )
     if result["records_without_values"]:
-        lines.append(f"{result['records_without_values']} records could not be replayed: they have no descriptor.")
+        lines.append(
+            f"{counted(result['records_without_values'], 'record')} could not be replayed, for want of descriptors."
+        )
     return "\n".join(lines)

@@ -101,16 +101,18 @@ def _follow(follower: Follower, arrived: "queue.Queue[Entry]") -> None:
 def _follow_server(args: argparse.Namespace, address: str, arrived: "queue.Queue[Entry]") -> None:
     from headgate.v1 import decisions_pb2 as pb  # noqa: PLC0415 - only once something is asked
 
-    cursor, method = 0, "/headgate.v1.Decisions/Tail"
+    cursor, method, trouble = 0, "/headgate.v1.Decisions/Tail", ""
     while True:
         request = pb.TailRequest(cursor=cursor, wait_ms=WAIT_MS)
         try:
             answer = call(args, address, method, request, pb.TailResponse, args.timeout + WAIT_MS / 1000)
         except ConfigError as error:
-            warn(str(error))
+            if str(error) != trouble:
+                warn(f"{error}; trying again until it answers")
+            trouble = str(error)
             time.sleep(RETRY_S)
             continue
-        cursor = answer.cursor
+        cursor, trouble = answer.cursor, ""
         if answer.missed:
             warn(f"{address}: {answer.missed} lines came faster than they were read")
         for line in answer.lines:

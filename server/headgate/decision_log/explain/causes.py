@@ -150,9 +150,8 @@ def _blocked(block: Event) -> Cause:
     """An operator had shut the caller out."""
     entry = str(block.fields.get("key", "")).partition(": ")[2]
     by = {name: block.fields.get(name) for name in ("who", "why")}
-    return Cause(
-        CauseKind.BLOCKED, {"entry": entry, "at_ms": block.time_ms, "until_ms": block.number("until_ms", 0), **by}
-    )
+    at_ms = block.number("made_ms", block.time_ms)
+    return Cause(CauseKind.BLOCKED, {"entry": entry, "at_ms": at_ms, "until_ms": block.number("until_ms", 0), **by})
 
 
 def _by_change(record: DecisionRecord, change: Change) -> list[Cause]:

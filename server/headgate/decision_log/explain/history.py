@@ -118,13 +118,13 @@ class EventHistory:
         return self._last_of(self._entries or record.entries, record, ("key_overridden",))
 
     def block(self, record: DecisionRecord) -> Event | None:
-        """The block of one of this descriptor's entries that held then, if it was made through a node whose log is
-        here.
-        """
+        """The block of one of this descriptor's entries that held then on the node that decided."""
+        of_run = self.of_run(record)
         for entry in self._entries or record.entries:
-            made = self._last_of((entry,), record, ("caller_blocked", "caller_unblocked"))
-            if made is not None and made.kind == "caller_blocked" and made.number("until_ms", 0) > record.time_ms:
-                return made
+            key = _key(record, (entry,))
+            known = [e for e in of_run if e.kind in ("block_in_force", "block_ended") and e.fields.get("key") == key]
+            if known and known[-1].kind == "block_in_force" and known[-1].number("until_ms", 0) > record.time_ms:
+                return known[-1]
         return None
 
     def reset(self, record: DecisionRecord) -> Event | None:
@@ -168,7 +168,7 @@ class EventHistory:
 
     def _last_of(self, entries: Entries, record: DecisionRecord, kinds: Collection[str]) -> Event | None:
         """Operators' last change of these kinds to these entries until then, through any node whose log is here."""
-        key = f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
+        key = _key(record, entries)
         until = [e for e in self.events if e.fields.get("key") == key and e.time_ms <= record.time_ms]
         return next((event for event in reversed(until) if event.kind in kinds), None)
 
@@ -178,6 +178,11 @@ class EventHistory:
 
 _UNKNOWN: Final = Match(Limit(0, Unit.SECOND), b"", "", ())
 """Match in a rule set that nobody kept, or of a descriptor that nobody named."""
+
+
+def _key(record: DecisionRecord, entries: Entries) -> str:
+    """A key as operators' events name it."""
+    return f"{record.rule.domain}: " + ",".join([f"{name}={value}" for name, value in entries])
 
 
 def _last(events: Sequence[Event], kind: str) -> Event | None:

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
+from headgate.console.times import seconds
 from headgate.decision_log.explain.causes import BY_POLICY, NEVER, Cause, CauseKind
 from headgate.decision_log.explain.surroundings import Ongoing, Surrounding
 from headgate.decision_log.schema import DecisionRecord, Flag, text_of_time
@@ -176,17 +177,6 @@ def _when(record: DecisionRecord, kinds: Collection[CauseKind]) -> list[str]:
         return [told + ": when the shard would answer again nobody could know."] if not record.allowed else []
     when = text_of_time(record.time_ms + record.wait_ms)
     return [f"It would have been admitted at {when}, {seconds(record.wait_ms)} later, if nothing else came."]
-
-
-def seconds(milliseconds: int) -> str:
-    """A stretch of time for people: exact below a minute, in larger units above."""
-    if milliseconds < 60_000:
-        return f"{milliseconds / 1000:g} s"
-    minutes, rest = divmod(milliseconds // 1000, 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    parts = ((days, "d"), (hours, "h"), (minutes, "min"), (rest, "s"))
-    return " ".join([f"{number} {unit}" for number, unit in parts if number][:2])
 
 
 def _is_said(one: Ongoing, causes: Sequence[Cause]) -> bool:

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 
+from headgate.console.times import seconds
 from headgate.decision_log.coverage import Coverage
 from headgate.decision_log.explain.question import DecisionQuestion
-from headgate.decision_log.explain.sentences import doubts, seconds
+from headgate.decision_log.explain.sentences import doubts
 from headgate.decision_log.schema import Event, text_of_time
 from headgate.rules.explain import describe, explain
 from headgate.rules.ruleset import RuleSet
@@ -53,5 +54,10 @@ def _rule(question: DecisionQuestion, version: str, rules: RuleSet) -> str:
     explanation = explain(rules, question.domain, question.entries)
     match = explanation.match
     if match is None:
-        return f"Under rules {version} no rule applies to it, so it is never denied: {explanation.reason}."
+        return f"Under rules {version} no rule applies to it, so it is never denied: {_ended(explanation.reason)}"
     return f"Under rules {version} it meets rule {match.name.id}: {describe(match.limit)}."
+
+
+def _ended(reason: str) -> str:
+    """With a full stop, unless it ends with a question."""
+    return reason if reason.endswith("?") else f"{reason}."

@@ -31,7 +31,7 @@ class BlocksRoom(Room):
 
     async def start(self) -> None:
         context, region = self.context, self._region
-        in_map.follow(region.region_map, self.blocks)
+        in_map.follow(region.region_map, self.blocks, self._log.history)
         shadows_in_map.follow(region.region_map, self.shadows)
         workers = 1
         if context.worker is not None:

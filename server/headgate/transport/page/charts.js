@@ -1,6 +1,10 @@
 // Charts: areas upon each other over time, with a scale on both axes.
 
 const STEP_PX = 70;
+// The server tells denials apart by rule that often, whatever the grain; the colours are for so many rules and the rest.
+const BY_RULE_S = 20;
+const MOST_NAMES = 8;
+const OTHERS = "(others)";
 const SERIES = [
   ["admitted here", (outcome, path) => outcome === "admitted" && ["local", "unlimited", "no_rule", "shadow", "lease"].includes(path)],
   ["admitted, a shard was asked", (outcome, path) => outcome === "admitted" && ["origin", "exact"].includes(path)],
@@ -20,14 +24,36 @@ function trend(told) {
     }
     return sums;
   };
-  draw("decisions", told, SERIES.map(([name]) => name), buckets.map(byKind));
-  // Denials are told apart by rule from steps of 20 s on.
-  const named = grain_s >= 20, wanted = shown();
-  const names = [...new Set(buckets.flatMap(bucket => (bucket.denials || []).map(([domain, rule]) => `${domain} ${rule}`.trim())))]
-    .filter(name => !wanted || name.toLowerCase().includes(wanted)).slice(0, 9);
-  const byRule = bucket => names.map(name => (bucket.denials || []).reduce((sum, [domain, rule, count]) => sum + (`${domain} ${rule}`.trim() === name ? count / grain_s : 0), 0));
-  draw("denied", told, names, buckets.map(byRule));
-  find("#denied .note").textContent = !named ? "Rules are told apart for the last hour and the last 5 hours." : names.length ? "" : "Nothing was denied.";
+  const decided = grain_s > EVERY_MS / 1000 ? {...told, buckets: buckets.slice(0, -1)} : told;
+  draw("decisions", decided, SERIES.map(([name]) => name), decided.buckets?.map(byKind) || []);
+  denialsByRule(inSteps(told, Math.max(grain_s, BY_RULE_S)));
+}
+
+function inSteps(told, grain_s) {
+  // Steps of so many seconds; the last one is under way, and says nothing yet.
+  const steps = new Map();
+  for (const bucket of told.buckets || []) {
+    const begin_s = bucket.begin_s - bucket.begin_s % grain_s, step = steps.get(begin_s) || new Map();
+    steps.set(begin_s, step);
+    for (const [domain, rule, count] of bucket.denials || []) addTo(step, `${domain} ${rule}`.trim(), count / grain_s);
+  }
+  const most = (told.most || 150) * (told.grain_s || 2) / grain_s;
+  return {grain_s, most, buckets: [...steps].slice(0, -1).map(([begin_s, denied]) => ({begin_s, denied}))};
+}
+
+function addTo(sums, name, count) {
+  sums.set(name, (sums.get(name) || 0) + count);
+}
+
+function denialsByRule(told) {
+  const sums = new Map(), wanted = shown();
+  for (const {denied} of told.buckets) for (const [name, rate] of denied) addTo(sums, name, rate);
+  const found = [...sums.keys()].filter(name => name.toLowerCase().includes(wanted)).sort((one, other) => sums.get(other) - sums.get(one));
+  const rules = found.filter(name => name !== OTHERS), named = rules.slice(0, MOST_NAMES), rest = new Set(found.filter(name => !named.includes(name)));
+  const restOf = denied => [...denied].reduce((sum, [name, rate]) => sum + (rest.has(name) ? rate : 0), 0);
+  const values = told.buckets.map(({denied}) => [...named.map(name => denied.get(name) || 0), ...(rest.size ? [restOf(denied)] : [])]);
+  draw("denied", told, rest.size ? [...named, OTHERS] : named, values);
+  find("#denied .note").textContent = found.length ? "" : told.buckets.length ? "Nothing was denied." : "The first step of 20 s is under way.";
 }
 
 function svg(name, attributes, text) {

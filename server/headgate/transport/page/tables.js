@@ -4,6 +4,7 @@ const MOST_ROWS = 20;
 const find = selector => document.querySelector(selector);
 const digits = number => number >= 100 ? Math.round(number).toLocaleString("en") : number >= 1 ? number.toFixed(1) : number ? number.toPrecision(2) : "0";
 const milliseconds = seconds => Number.isFinite(seconds) ? `${(seconds * 1000).toFixed(seconds < 0.01 ? 2 : 0)} ms` : "";
+const waiting = seconds => seconds < 100 ? `${seconds.toFixed(1)} s` : seconds < 6000 ? `${Math.ceil(seconds / 60)} min` : seconds < 172800 ? `${Math.ceil(seconds / 3600)} h` : `${Math.ceil(seconds / 86400)} days`;
 const shown = () => find("#narrow [name=text]").value.trim().toLowerCase();
 
 function make(name, text, kind) {
@@ -28,11 +29,11 @@ function fill(section, rows, note) {
 
 function dataCell(cell, name) {
   const {text, kind, act, label, part, href} = typeof cell === "number" ? {text: digits(cell), kind: "number"} : typeof cell === "object" && cell !== null ? cell : {text: cell};
-  const data = make("td", href ? undefined : text ?? "", kind);
+  const data = make("td", undefined, kind);
   data.dataset.name = name;
-  if (href) data.append(link(text, href));
-  if (act) data.append(button(label, act));
   if (part !== undefined) data.append(meter(part));
+  if ((text ?? "") !== "") data.append(href ? link(text, href) : text);
+  if (act) data.append(button(label, act));
   if (!data.hasChildNodes()) data.classList.add("empty");
   return data;
 }
@@ -60,4 +61,5 @@ function link(text, href) {
 
 const number = text => ({text, kind: "number"});
 const short = text => ({text, kind: "short"});
+const words = text => ({text, kind: "words"});
 const time = unix_ms => new Date(unix_ms).toISOString().slice(0, 19).replace("T", " ");
