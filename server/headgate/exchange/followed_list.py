@@ -16,6 +16,9 @@ from headgate.origin.operations.read_list import ReadList
 from headgate.origin.placement import Placement
 
 READ_TIMEOUT_S: Final = 0.9
+UNKNOWN: Final = 3
+"""Looks in a row after which a list that no shard knows of is over: the region has lost everything, and began anew. A
+shard that has lost its memory is told the list again by the next heartbeat, within a second."""
 
 
 class FollowedList:
@@ -26,6 +29,8 @@ class FollowedList:
         self._logger = logger
         self._refused = ""
         """Reason why the region's list is not usable here, as last logged."""
+        self._unknown = 0
+        """Looks in a row at which no shard knew of the list that this goes by."""
 
     @property
     def placement(self) -> Placement:
@@ -37,13 +42,19 @@ class FollowedList:
         if not self._origin.listed:
             return  # there is nothing to agree on
         now = self._origin.placement
-        found = await self._ask((*now.shards, *now.before))
+        names = dict.fromkeys((*now.shards, *now.before))
+        found = await self._ask(names)
+        all_answered = len(found) == len(names)
         if not found:
             # None of the list is there any more: those of the settings may know what became of it.
             found = await self._ask(self._origin.listed)
+        latest = Placement(0, self._origin.listed)
         for placement in found:
-            if placement.overrules(self._origin.placement):
-                await self._go_by(placement)
+            latest = placement if placement.overrules(latest) else latest
+        self._unknown = self._unknown + 1 if all_answered and latest.number < now.number else 0
+        if latest.overrules(now) or self._unknown >= UNKNOWN:
+            self._unknown = 0
+            await self._go_by(latest)
 
     async def _ask(self, names: Iterable[str]) -> list[Placement]:
         shards = [self._origin.shard_named(name) for name in dict.fromkeys(names)]

@@ -78,6 +78,12 @@ class KeptPlacement(MemoryPart):
         self.fence = max(self.fence, number)
         return number == self.fence
 
+    def has(self, number: int) -> bool:
+        """Say if this list is the latest that was heard of here. Whoever has no say in the list asks so: nodes must not
+        wait for a list that they do not have, as after a region has lost everything.
+        """
+        return number == self.fence
+
     @property
     def keys_leave(self) -> bool:
         """True while keys may move to other shards, and not all have."""

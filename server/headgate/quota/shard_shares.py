@@ -105,7 +105,7 @@ class ShardShares:
         self._number = 0
         """Number of the list of shards by which shares are told."""
         self._moving: dict[bytes, list[tuple[Enforced, QuotaSeen | None]]] = {}
-        """Of each key that moves, what was written at a shard in this step, and what was read there."""
+        """Writings of this step for each key that moves: what was written at a shard, and what was read there."""
         self.begin()
 
     def begin(self) -> None:

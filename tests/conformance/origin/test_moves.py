@@ -182,6 +182,8 @@ async def changes(harness: Harness, priority: Priority) -> Changes:
 
 async def test_what_is_imported_goes_where_nodes_count(harness: Harness) -> None:
     run = harness.origin.run
+    await told(harness, SECOND)
+    assert await run(0, ImportCounts([abroad()], number=3), PATIENCE_S) == Imported(elsewhere=(0,)), "not heard of yet"
     assert await run(0, ImportCounts([abroad()], number=2, leaving=True), PATIENCE_S) == Imported(elsewhere=(0,))
     assert await run(0, ImportCounts([abroad()], number=1), PATIENCE_S) == Imported(elsewhere=(0,)), "an earlier list"
     assert await run(0, ImportCounts([abroad()]), PATIENCE_S) == Imported(elsewhere=(0,)), "or none"

@@ -7,6 +7,8 @@ import pytest
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.placement import Placement
 from headgate.origin.protocol import BucketReport
 from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.quota.operations.keeping import (
@@ -183,6 +185,11 @@ async def test_nothing_is_written_into_a_memory_that_is_another_one(harness: Har
 # Lists of shards
 
 
+async def told(harness: Harness, number: int) -> None:
+    """A node has told the shard a list."""
+    await harness.origin.run(0, Heartbeat(b"run", placement=Placement(number, ("a",))), TIMEOUT_S)
+
+
 async def came(harness: Harness, number: int, came_by: int) -> int:
     """The share that is in force of a key that came to the shard by a list."""
     report = window("a", number, cell(0))._replace(limit=LIMIT, window_ms=WINDOW_MS)
@@ -191,12 +198,14 @@ async def came(harness: Harness, number: int, came_by: int) -> int:
 
 
 async def test_a_key_that_came_has_its_floor_until_shares_are_told_by_that_list(harness: Harness) -> None:
+    await told(harness, 1)
     await step(harness, (NAME, 600_000, 600_000, 25_000), number=1)
     assert [await came(harness, number, came_by) for number, came_by in ((1, 0), (2, 1), (3, 2))] == [
         600_000,
         600_000,
         FLOOR,
     ]
+    await told(harness, 2)
     await step(harness, (NAME, 100_000, 100_000, 25_000), number=2)
     assert await came(harness, 4, 2) == 100_000
 
@@ -206,8 +215,10 @@ async def test_keys_may_come_when_shares_were_told_by_that_list_or_none_is_in_fo
         return await harness.origin.run(0, SharesReady(number), TIMEOUT_S)
 
     assert await ready(2), "nobody has told any"
+    await told(harness, 1)
     await step(harness, number=1)
     assert [await ready(1), await ready(2)] == [True, False]
+    await told(harness, 2)
     await step(harness, number=2)
     assert await ready(2)
     await harness.set_time(START_MS + 20_000)
@@ -215,7 +226,9 @@ async def test_keys_may_come_when_shares_were_told_by_that_list_or_none_is_in_fo
 
 
 async def test_nobody_keeps_slices_by_an_earlier_list(harness: Harness) -> None:
+    await told(harness, 2)
     assert (await step(harness, number=2)).kept
+    assert not (await step(harness, number=3)).kept, "a list that nodes have not told it yet"
     assert not (await step(harness, (NAME, 900_000, 900_000, 25_000), number=1)).kept
     assert not (await lease(harness, number=1)).leased
     assert (await lease(harness, number=2)).leased

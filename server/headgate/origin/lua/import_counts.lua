@@ -102,7 +102,7 @@ end
 local by_latest
 local function may_begin()
   if by_latest == nil then
-    by_latest = goes_by(KEYS[FIRST_COUNT], tonumber(ARGV[8]))
+    by_latest = has_list(KEYS[FIRST_COUNT], tonumber(ARGV[8]))
   end
   return by_latest and ARGV[9] == '0'
 end

@@ -97,7 +97,7 @@ class ImportCounts(Operation[Imported]):
     def _may_be_here(self, memory: ShardMemory, count: ForeignCount, now_ms: int) -> bool:
         if memory.find(count.key, now_ms) is not None:
             return True
-        return memory.part(KeptPlacement).goes_by(self.number) and not self.leaving
+        return memory.part(KeptPlacement).has(self.number) and not self.leaving
 
     def _has_room(self, memory: ShardMemory, count: ForeignCount, now_ms: int) -> bool:
         known = memory.find(count.key, now_ms)

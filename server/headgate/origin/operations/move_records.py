@@ -40,7 +40,7 @@ class RecordPage(NamedTuple):
     """Result of a step of the walk."""
 
     names: tuple[bytes, ...] = ()
-    """Of records and claims; of published keys those between regions."""
+    """Names of records and claims; of published keys those between regions."""
     here: bytes = b""
     """Cursor of this page."""
     next: bytes = ALL_MOVED
@@ -131,7 +131,7 @@ class MovingRecord(NamedTuple):
     content: Any
     """Fields and values; of a shard in memory the record, or a claim's value."""
     beside: tuple[tuple[type[MemoryPart], Any], ...] = ()
-    """Of a shard in memory: what its parts keep for the key, which in Redis is in the record."""
+    """Parts of a shard in memory, and what each keeps for the key; in Redis that is in the record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if known[1] then
 end
 -- One that was given by a clock that is ahead binds nobody.
 local taken = holder ~= '' and holder ~= owner and held_until > now and held_until <= now + lease_ms
-local latest = goes_by(KEYS[2], tonumber(ARGV[4]))
+local latest = has_list(KEYS[2], tonumber(ARGV[4]))
 if taken or not latest then
   return { now, 0, string.format('%.0f', fence), known[3] or '', '' }
 end

@@ -19,7 +19,7 @@ local FIXED, BUCKET = 1, 2
 
 call('HSETNX', hash, 'g', drawn)
 local known = call('HMGET', hash, 'g', 'n', 'x')
-local latest = goes_by(KEYS[3], step[9])
+local latest = has_list(KEYS[3], step[9])
 if known[1] ~= step[2] or (tonumber(known[2]) or 0) > fence or not latest then
   return { now, 0, known[1], 0, pack({}) }
 end

@@ -38,7 +38,7 @@ class LeaseQuotas(Operation[QuotaLease]):
 
     def apply(self, memory: ShardMemory) -> QuotaLease:
         store, now_ms = memory.part(QuotaStore), memory.now_ms()
-        if not memory.part(KeptPlacement).goes_by(self.number):
+        if not memory.part(KeptPlacement).has(self.number):
             return QuotaLease(now_ms, memory.epoch, False, store.fence, store.generation, b"", ())
         return store.lease(self.owner, LEASE_MS, self.drawn, self.peers, self.above, memory.epoch, now_ms)
 

@@ -71,7 +71,7 @@ class StepQuotas(Operation[QuotaStepped]):
     def apply(self, memory: ShardMemory) -> QuotaStepped:
         now_ms, store = memory.sweep(), memory.part(QuotaStore)
         store.generation = store.generation or self.drawn
-        latest = memory.part(KeptPlacement).goes_by(self.number)
+        latest = memory.part(KeptPlacement).has(self.number)
         if self.fence < store.fence or self.generation != store.generation or not latest:
             return QuotaStepped(now_ms, memory.epoch, False, store.generation, (), (), 0)
         store.fence = self.fence

@@ -25,6 +25,11 @@ _LOSSES = (
 _ORIGINS = (RegionFaultKind.ORIGIN_STALL, RegionFaultKind.LOST_IMPORTS)
 
 
+_WORLD = tuple(
+    kind for kind in RegionFaultKind if kind not in (RegionFaultKind.REGION_REMOVED, RegionFaultKind.REGION_LISTED)
+)
+
+
 class RegionDay(NamedTuple):
     """A kind of bad day for regions."""
 
@@ -39,7 +44,7 @@ DAYS: Final = (
     RegionDay("exchangers", (RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED), 12),
     RegionDay("wiped", (*_LOSSES, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED, RegionFaultKind.ONE_WAY), 7),
     RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, *_ORIGINS), 6),
-    RegionDay("world", tuple(kind for kind in RegionFaultKind if kind is not RegionFaultKind.REGION_REMOVED), 14),
+    RegionDay("world", _WORLD, 14),
 )
 
 
