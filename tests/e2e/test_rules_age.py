@@ -33,7 +33,7 @@ def test_the_age_grows_while_the_directory_is_gone(rules: Path, alert_at_s: floa
     with serve(rules) as headgate:
         wait_until(lambda: age_s(headgate) < 1, "a look at the directory")
         os.rename(rules, rules.with_name("away"))
-        headgate.wait_for_event("rules_refused")
+        headgate.wait_for_event("rules_not_delivered")
         wait_until(lambda: age_s(headgate) > alert_at_s, "the age to grow", timeout_s=alert_at_s + 10)
         assert gauge(headgate, "headgate_rules_loading") == 0
         assert headgate.get("/readyz").status == 200, "it serves on"

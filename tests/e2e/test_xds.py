@@ -146,6 +146,8 @@ def test_a_server_that_restarts_with_a_part_of_its_domains_lifts_no_limit() -> N
         ads.stop()
         wait_until(lambda: not rules(headgate)["feed"]["connected"], "the end of the stream")
         assert rules(headgate)["last_error"]["problems"][0].startswith(f"xds://{ads.address}:1: UNAVAILABLE")
+        assert headgate.wait_for_event("rules_not_delivered")["level"] == "warning"
+        assert rules(headgate)["rejected"] == 0, "a server that is away has refused nothing, nor have we"
         assert limits(headgate) == {"a": 2, "b": 2}
         with AdsServer(port=ads.port) as again:
             again.send([config("b", 3)])

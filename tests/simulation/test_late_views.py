@@ -5,6 +5,7 @@ import asyncio
 import pytest
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit, Unit
+from headgate.region import refunds
 from headgate.region.node import RegionNode
 
 from tests.simulation import mutations
@@ -107,6 +108,57 @@ async def known_after_s(limit: Limit, every_s: float) -> list[float]:
 def test_what_is_given_back_is_there_for_every_node_within_a_second(limit: Limit, every_s: float) -> None:
     async def history() -> None:
         assert max(await known_after_s(limit, every_s)) <= KNOWN_S
+
+    virtually(history())
+
+
+TRICKLE_S = 0.05
+"""Time between the refunds of one, before and after the one that counts."""
+
+
+async def known_among_others_after_s(limit: Limit, before: int, at: int) -> float:
+    """Have most given back at one node while small refunds follow each other; return after how long the node at that
+    place knows of it."""
+    world = RegionWorld(1)
+    nodes = [await world.start_node() for _ in range(3)]
+    one, many = Charge(KEY, limit, 1), Charge(KEY, limit, 500)
+    for node in nodes:
+        while (await world.ask(node, one)).admitted:
+            pass
+    await asyncio.sleep(0.3)
+
+    async def trickle(times: int) -> None:
+        for _ in range(times):
+            await world.ask(nodes[0], Charge(KEY, limit, 1, refund=True))
+            await asyncio.sleep(TRICKLE_S)
+
+    await trickle(before)
+    await world.ask(nodes[0], Charge(KEY, limit, 700, refund=True))
+    began_s = asked_s = world.clock.monotonic()
+    others = asyncio.create_task(trickle(60))
+    while not (await world.ask(nodes[at], many)).admitted:
+        await asyncio.sleep(0.01)
+        asked_s = world.clock.monotonic()
+        assert asked_s < began_s + 6
+    await others
+    return asked_s - began_s
+
+
+@pytest.mark.parametrize("before", range(1, 12, 2), ids=lambda before: f"{before} before it")
+@pytest.mark.parametrize("limit", GIVING_BACK, ids=["sliding", "fixed", "gcra"])
+def test_what_is_given_back_among_other_refunds_of_the_key_is_known_as_soon(limit: Limit, before: int) -> None:
+    async def history() -> None:
+        assert max([await known_among_others_after_s(limit, before, at) for at in range(3)]) <= KNOWN_S
+
+    virtually(history())
+
+
+@pytest.mark.pure("it plants a bug in a compiled module")
+def test_where_all_refunds_wait_for_the_last_one_none_is_known_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refunds, "GATHERED_S", 10.0)
+
+    async def history() -> None:
+        assert await known_among_others_after_s(GIVING_BACK[0], 1, 0) > 2 * KNOWN_S
 
     virtually(history())
 

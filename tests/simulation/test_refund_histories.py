@@ -8,7 +8,7 @@ from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Limit, Unit
 from headgate.origin.interface import HEARTBEAT_S
 from headgate.region.node import RegionNode
-from headgate.region.refunds import REFILL_S, TOLD_AFTER_S
+from headgate.region.refunds import REFILL_S, TOGETHER_S, TOLD_AFTER_S
 
 from tests.support.region import RegionWorld, virtually
 
@@ -117,7 +117,7 @@ def test_a_shard_that_did_not_answer_is_not_asked_to_give_back_before_it_is_know
         await asyncio.sleep(TOLD_AFTER_S - 0.1)
         (shard,) = world.shards
         shard.up = False
-        await asyncio.sleep(0.11)
+        await asyncio.sleep(0.11 + TOGETHER_S)
         assert link.stats.failures
         shard.restart()
         shard.up = True

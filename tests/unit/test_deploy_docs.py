@@ -22,9 +22,30 @@ def block(kind: str, first: str) -> str:
 
 
 def test_the_table_of_sizes_is_what_the_command_prints() -> None:
-    assert block("console", "$ .venv/bin/python benchmarks/capacity.py") == (
+    assert block("console", "$ .venv/bin/python benchmarks/capacity.py\n") == (
         f"$ .venv/bin/python benchmarks/capacity.py\n{capacity.table(capacity.EXAMPLES)}\n"
     )
+
+
+def test_the_large_loads_are_what_the_commands_print() -> None:
+    large, paid = capacity.LARGE, capacity.LARGE[-1]
+    assert block("console", "$ .venv/bin/python benchmarks/capacity.py --large") == (
+        f"$ .venv/bin/python benchmarks/capacity.py --large\n{capacity.table(large)}\n"
+    )
+    command = (
+        f"$ .venv/bin/python benchmarks/capacity.py --per-s {paid.per_s} --keys {paid.keys} --descriptors "
+        f"{paid.descriptors} --rules {paid.rules} --regions 3 --core-price 25 --gib-price 3 | tail -1\n"
+    )
+    assert block("console", command) == f"{command}{capacity.bill(paid, 3, 25, 3)}\n"
+
+
+def test_the_bill_is_of_all_regions() -> None:
+    load = capacity.Load(10_000, 100_000)
+    found = capacity.plan(load)
+    gib = (found.pods * found.pod_mib + found.redis_mib) / 1024
+    bill = capacity.bill(load, 2, 10.0, 0.0)
+    assert f"in 2 regions: {2 * (found.pods + found.redis_servers)} cores, {2 * gib:,.0f} GiB" in bill
+    assert f" {20 * (found.pods + found.redis_servers):,} a month" in bill
 
 
 def test_more_load_never_needs_less() -> None:
@@ -35,6 +56,7 @@ def test_more_load_never_needs_less() -> None:
         capacity.Load(10_000, 100_000, traffic="unique"),
         capacity.Load(10_000, 100_000, descriptors=5),
         capacity.Load(10_000, 100_000, tls=True),
+        capacity.Load(10_000, 100_000, rules=1_000_000),
     ):
         plan = capacity.plan(more)
         assert plan != base

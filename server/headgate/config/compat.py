@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from headgate.config.compat_redis import RedisProblem, redis_origin
-from headgate.config.compat_unsupported import FALSE, PREFIXES, TRUE, VARIABLES
+from headgate.config.compat_unsupported import DECIDES_OTHERWISE, FALSE, PREFIXES, TRUE, VARIABLES
 from headgate.config.compat_xds import XDS, XdsProblem, xds_rules
 
 COMPAT_ENV = "HEADGATE_COMPAT"
@@ -269,6 +269,9 @@ def _contradictions(given: Mapping[str, str]) -> Iterator[str]:
     source = given.get("CONFIG_TYPE", "FILE")
     if source not in ("FILE", XDS):
         yield f"CONFIG_TYPE: {source!r} is not supported: expected FILE (RUNTIME_ROOT) or {XDS}"
+    for name, instead in DECIDES_OTHERWISE.items():
+        if given.get(name, FALSE[0]) not in FALSE:
+            yield f"{name}: {given[name]!r} is not supported: {instead}"
 
 
 def _warnings(given: Mapping[str, str]) -> Iterator[str]:

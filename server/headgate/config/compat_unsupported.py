@@ -1,7 +1,7 @@
 """ratelimit's variables that have no equivalent here, each with what to know instead.
 
-Leaving them out changes nothing that is decided, so they are warnings. `harmless` are
-values that ask for what Headgate does anyway: those are not worth a line.
+Leaving them out changes nothing that is decided, so they are warnings, but for those of `DECIDES_OTHERWISE`. `harmless`
+are values that ask for what Headgate does anyway: those are not worth a line.
 """
 
 from collections.abc import Mapping
@@ -28,6 +28,9 @@ _POOL = Unsupported("there is no pool: one connection for each shard carries all
 _PER_SECOND = Unsupported("there is one origin for all limits: REDIS_URL", FALSE)
 _TRACING = Unsupported("spans name the service headgate; OTEL_RESOURCE_ATTRIBUTES adds to that")
 _XDS = Unsupported("a stream that ended is begun again, with a growing wait (HEADGATE_XDS_RETRY_S)")
+_REQUEST_HEADERS = Unsupported(
+    "headers go to the caller (LIMIT_RESPONSE_HEADERS_ENABLED) and not to what is behind Envoy", FALSE
+)
 _MEMCACHE = Unsupported("memcached is not supported")
 
 VARIABLES: Mapping[str, Unsupported] = {
@@ -66,9 +69,17 @@ VARIABLES: Mapping[str, Unsupported] = {
     "XDS_CLIENT_BACKOFF_JITTER": _XDS,
 }
 
+DECIDES_OTHERWISE: Mapping[str, str] = {
+    "QUOTA_MODE": "it makes quotas of all rules, also of those that were to deny by themselves; say `quota_mode: true` "
+    "in the descriptors that are quotas",
+    "USE_CALENDAR_MONTH_RATE_LIMIT": "a month is 30 days here, whatever the calendar says; leave it out to accept that",
+}
+"""Switches that would change what is decided if they were left out, each with what to do instead: nothing starts."""
+
 PREFIXES: Mapping[str, Unsupported] = {
     "REDIS_PERSECOND": _PER_SECOND,
     "REDIS_POOL_": _POOL,
     "REDIS_PIPELINE_": _POOL,
     "MEMCACHE_": _MEMCACHE,
+    "LIMIT_REQUEST_": _REQUEST_HEADERS,
 }

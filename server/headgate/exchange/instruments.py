@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from headgate.clock import Clock
+from headgate.exchange.peer_list import PeerList
 from headgate.exchange.peers import PeerStatus
 from headgate.telemetry.metrics import Metrics
 
@@ -72,3 +73,13 @@ def _per_peer(peers: Peers, value: Callable[[PeerStatus], float]) -> PerPeer:
 
 def _seconds(lag_ms: int | None) -> float:
     return -1 if lag_ms is None else lag_ms / 1000
+
+
+def register_peer_file(metrics: Metrics, peers: PeerList) -> None:
+    """Export whether the peers that are followed are those of their file; nothing where they were given once."""
+    if peers.is_followed:
+        metrics.gauge(
+            "headgate_peer_file_in_force",
+            "1 while the peers in force are those that the peer file has; 0 while it can't be used.",
+            lambda: int(not peers.error),
+        )

@@ -5,6 +5,7 @@ unacknowledged cost included. Beside them stands this node's own part. A counter
 (`sent`, `answered`, `failed`), and it alone changes its fields. It is created cold: without an allowance.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
@@ -259,7 +260,7 @@ class SharedCounter(KeyCounter, ABC):
         if self.refunds is None:
             self.refunds = Refunds()
         self.refunds.demand(cost, now_ms, now_s)
-        self.shard.flush(self, Urgency.REFUND)
+        self.shard.report_at(self, self.refunds.report_s)
 
     @property
     def unreported(self) -> bool:
@@ -279,7 +280,14 @@ class SharedCounter(KeyCounter, ABC):
 
     def flush_rest(self, now_s: float) -> None:
         """Have it reported again after a call that did not settle all of it."""
-        self.shard.flush(self, SOON if self.pressing(now_s) else LATER)
+        if self.pressing(now_s):
+            self.shard.flush(self, SOON)
+            return
+        report_s = math.inf if self.refunds is None else self.refunds.report_s
+        if now_s < report_s < math.inf:
+            self.shard.report_at(self, report_s)
+        else:
+            self.shard.flush(self, LATER)  # the shard does not remember yet what there is to give back
 
     def demands(self, sequence: int, leaving: bool, now_s: float) -> tuple[Demand, ...] | None:
         """Return what a report demands back; None where there are no refunds."""

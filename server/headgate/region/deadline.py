@@ -2,7 +2,8 @@
 
 All of a node's requests may wait equally long, so they are due in the order in which they began: a queue, and one
 timer for whoever is first in it. When the loop comes late to a deadline, what has arrived meanwhile is read first. Else
-every stall of this process would be held against all of its shards.
+every stall of this process would be held against all of its shards. When many are due at once, the loop has other turns
+between some and the next: whoever comes meanwhile does not wait for all of them to be decided.
 """
 
 import asyncio
@@ -19,6 +20,11 @@ OWN_FAULT_S: Final = 0.02
 """A delay by which only a process that did not run at all comes late: what it missed says nothing about a shard."""
 ANSWER_PASSES: Final = 4
 """Passes of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
+
+DUE_AT_ONCE: Final = 64
+"""Requests that are decided in one turn of the loop: under a millisecond, with their answers."""
+LEAST_SHARE: Final = 8
+"""An eighth of the queue at least is decided in a turn, so that it can't grow as fast as requests come in."""
 
 
 class Deadlines:
@@ -87,9 +93,20 @@ class Deadlines:
             self._passes -= 1
             self._loop.call_soon(self._ring, context=self._context)
             return
-        while queue and queue[0].began_s + self._deadline_s <= now_s:
+        self._decide_due(now_s)
+
+    def _decide_due(self, until_s: float) -> None:
+        """Decide some of those that were due by then, and the next in the loop's next turn."""
+        queue, now_s = self._queue, self._monotonic()
+        most = max(DUE_AT_ONCE, len(queue) // LEAST_SHARE)
+        while queue and queue[0].began_s + self._deadline_s <= until_s:
             waiting = queue.popleft()
-            if not waiting.decided:
-                on_decided, decision = waiting.time_is_up(now_s, own_fault=self._own_fault)
-                on_decided(decision)
+            if waiting.decided:
+                continue
+            on_decided, decision = waiting.time_is_up(now_s, own_fault=self._own_fault)
+            on_decided(decision)
+            most -= 1
+            if not most:
+                self._loop.call_soon(self._decide_due, until_s, context=self._context)
+                return
         self._arm()

@@ -5,7 +5,8 @@ the time at which it was to be due; if that is no longer the time that the count
 reported meanwhile, or is due earlier in another queue, and the entry is passed over. So nothing is
 searched or removed from the middle, and the queues are bounded by the live counters and recent reports.
 
-Reports that are due at a time of their own, at the end of a turn or of an allowance, stand in a heap beside these.
+Reports that are due at a time of their own, at the end of a turn or of an allowance, or with demands that have waited
+for long enough, stand in a heap beside these.
 
 What is nearly due goes along with what is: reports in one call cost a fraction of reports in calls of their own.
 """
@@ -88,8 +89,7 @@ class FlushQueues:
             else:
                 counter.flush_due_s = 0.0  # nobody has asked for it since, and nothing is held
         for urgency, queue in enumerate(self._queues):
-            # A demand would not be told early.
-            early_s = 0.0 if urgency == Urgency.REFUND else EARLY * DELAYS_S[urgency]
+            early_s = EARLY * DELAYS_S[urgency]
             while queue and room > 0 and (queue[0][0] <= now_s + early_s or everything):
                 due_s, counter = queue.popleft()
                 if counter.flush_due_s == due_s:

@@ -8,6 +8,7 @@ It is told late on purpose. The shard drops what it has no hits for, so it must 
 another node has just charged, and of all that it lost with its memory. (docs/convergence.md, section 11.)
 """
 
+import math
 from typing import Final
 
 from headgate.origin.protocol import Demand, Refund
@@ -21,25 +22,32 @@ whose answer was lost is not dealt with a second time by one that has forgotten 
 TOLD_AFTER_S: Final = 0.5
 """The time that a demand waits before the shard is told: twice as long as a hit does where hits may be given back. With
 less it comes before the hits that another node charged, and finds nothing to give; with more, room comes back later."""
+GATHERED_S: Final = 0.2
+"""The time from a demand in which others join it: all of them are told half a second after the last. Longer tells the
+first of them later than within a second; shorter costs the shard a call more for each."""
+TOGETHER_S: Final = 0.05
+"""Demands of all keys are told at multiples of this: those of many keys go in one call. It comes on top of the wait."""
 REFILL_S: Final = 3.0
 """The time for which demands wait after a shard was found to have lost its memory. By then every node has noticed, with
 a heartbeat or after the longest cooldown of its breaker, and has told it again what there was to give back."""
 MOST_DEMANDED: Final = 2**44
 """In one window: four thousand times the largest limit, and far below where Lua's numbers end."""
+Wait = tuple[float, float, int]
+"""Demands that wait together: when the first was made, and the last; and all that was demanded of the cell by then."""
 
 
 class CellRefunds:
     """Refunds of one window; of a bucket for all time."""
 
-    __slots__ = ("demanded", "due", "due_next", "foreign", "own", "region", "settled")
+    __slots__ = ("demanded", "due", "foreign", "own", "region", "settled", "waits")
 
     def __init__(self) -> None:
         self.demanded = 0
         """Cost that this node has demanded back."""
         self.due = 0
         """Part of it that has waited for long enough to be told to the shard. It never falls."""
-        self.due_next = 0
-        """Cost that becomes due when the current wait ends: what had been demanded when it began."""
+        self.waits: tuple[Wait, ...] = ()
+        """Demands that are not due, in the order in which they come to be; four entries at most."""
         self.settled = 0
         """Part of the demand that the shard has dealt with. Answers raise it; it never falls."""
         self.own = 0
@@ -60,6 +68,25 @@ class CellRefunds:
         """True while the shard has not dealt with all of it."""
         return self.demanded > self.settled
 
+    @property
+    def tell_s(self) -> float:
+        """Time at which the first of what waits is to be told; never, where nothing does."""
+        return self.waits[0][1] + TOLD_AFTER_S if self.waits else math.inf
+
+    def wait(self, cost: int, now_s: float) -> None:
+        """Demand so much more, which waits for its time."""
+        self.demanded = min(MOST_DEMANDED, self.demanded + cost)
+        if self.waits and now_s < self.waits[-1][0] + GATHERED_S:
+            self.waits = (*self.waits[:-1], (self.waits[-1][0], now_s, self.demanded))
+        else:
+            self.waits = (*self.waits, (now_s, now_s, self.demanded))
+
+    def come_due(self, now_s: float, *, leaving: bool) -> None:
+        """Make due what has waited for long enough, by a node that leaves all of it."""
+        while self.waits and (leaving or now_s >= self.tell_s):
+            self.due = self.waits[0][2]
+            self.waits = self.waits[1:]
+
     def demand(self, sequence: int, refunded: int, *, remembers: bool) -> Demand:
         """Return the demand for a report: nothing to give now, unless the shard remembers what there is to give."""
         return Demand(sequence, self.due if remembers else self.settled, self.settled, refunded)
@@ -71,10 +98,12 @@ class CellRefunds:
         self.region, self.foreign = refund.region, refund.foreign
 
     def join(self, other: "CellRefunds") -> None:
-        """Add the demands of a window that turned out to be this one."""
+        """Add the demands of a window that turned out to be this one; what waits does so for the last of it."""
         self.demanded += other.demanded
         self.due += other.due
-        self.due_next += other.due_next
+        waits = self.waits + other.waits
+        if waits:
+            self.waits = ((max(first for first, _, _ in waits), max(last for _, last, _ in waits), self.demanded),)
         self.settled += other.settled
         self.own += other.own
 
@@ -82,7 +111,7 @@ class CellRefunds:
 class Refunds:
     """Refunds of one counter. There are none where no limit had refunds."""
 
-    __slots__ = ("_last_s", "_tell_s", "asked_s", "current", "previous", "since_ms")
+    __slots__ = ("asked_s", "current", "previous", "since_ms")
 
     def __init__(self) -> None:
         self.current = CellRefunds()
@@ -91,10 +120,6 @@ class Refunds:
         """Time at which the last answered call was sent: what it said of room is as old as that."""
         self.since_ms = 0
         """Time of the first demand that the shard has not dealt with."""
-        self._last_s = 0.0
-        """Time of the last demand."""
-        self._tell_s = 0.0
-        """End of the current wait; 0 while nothing waits."""
 
     @property
     def waiting(self) -> bool:
@@ -106,32 +131,22 @@ class Refunds:
         """True while there is something to tell the shard that has waited for long enough."""
         return self.current.due > self.current.settled or self.previous.due > self.previous.settled
 
+    @property
+    def report_s(self) -> float:
+        """Time of the report that tells the first of what waits, and of other keys; never, where nothing does."""
+        tell_s = min(self.current.tell_s, self.previous.tell_s)
+        return tell_s if tell_s == math.inf else max(tell_s, math.ceil(tell_s / TOGETHER_S) * TOGETHER_S)
+
     def demand(self, cost: int, now_ms: int, now_s: float) -> None:
         """Demand so much more back."""
         if not self.waiting:
             self.since_ms = now_ms
-        self.current.demanded = min(MOST_DEMANDED, self.current.demanded + cost)
-        self._last_s = now_s
-        if not self._tell_s:
-            self._wait()
+        self.current.wait(cost, now_s)
 
     def come_due(self, now_s: float, *, leaving: bool) -> None:
-        """Make due what has waited for long enough, by a node that leaves all of it: a report goes out.
-
-        What is demanded during a wait waits for the end of the next one: for half a second at least, a second at most.
-        """
-        while self._tell_s and (leaving or now_s >= self._tell_s):
-            for cell in (self.current, self.previous):
-                cell.due = cell.due_next
-            self._wait()
-
-    def _wait(self) -> None:
-        """Let wait for its time whatever has been demanded by now and is not due; 0 says that there is nothing."""
-        self._tell_s = 0.0
-        for cell in (self.current, self.previous):
-            if cell.demanded > cell.due:
-                self._tell_s = self._last_s + TOLD_AFTER_S
-            cell.due_next = cell.demanded
+        """Make due what has waited for long enough, by a node that leaves all of it: a report goes out."""
+        self.current.come_due(now_s, leaving=leaving)
+        self.previous.come_due(now_s, leaving=leaving)
 
     def roll(self, *, follows: bool) -> None:
         """Go on to a later window. What was demanded two windows ago was charged even before: it is over."""

@@ -1,9 +1,7 @@
-"""Urgency of a report to a shard: four delays, each with its reason."""
+"""Urgency of a report to a shard: three delays, each with its reason."""
 
 from enum import IntEnum
 from typing import Final
-
-from headgate.region.refunds import TOLD_AFTER_S
 
 FLUSH_SOON_S: Final = 0.025
 """Near a limit: the time for which others may not know of an admission. Shorter costs the shard calls."""
@@ -22,9 +20,7 @@ class Urgency(IntEnum):
     """Half of the allowance is spent, or the shard had to be asked."""
     LATER = 1
     """Some of it is spent."""
-    REFUND = 2
-    """Something is demanded back: the shard must have heard of the hits first."""
-    CALM = 3
+    CALM = 2
     """Next to nothing of the limit is unreported."""
 
 
@@ -33,5 +29,5 @@ LATER: Final = Urgency.LATER
 CALM: Final = Urgency.CALM
 """Names of their own, for what is done per request, as in limiter/decision.py."""
 
-DELAYS_S: Final[tuple[float, ...]] = (FLUSH_SOON_S, FLUSH_LATER_S, TOLD_AFTER_S, FLUSH_CALM_S)
+DELAYS_S: Final[tuple[float, ...]] = (FLUSH_SOON_S, FLUSH_LATER_S, FLUSH_CALM_S)
 """Delays by urgency, in seconds."""

@@ -138,7 +138,7 @@ class RuleStore:
             if not self._restore() and not self._start_empty:
                 raise
             self._begin_without_feed()
-            self._refuse(error.problems, self.status.refused)
+            self.cannot_read(error)
         self._saved = None
         return self.current
 
@@ -355,9 +355,11 @@ class RuleStore:
             self.loading = False
 
     def cannot_read(self, error: RulesError) -> None:
-        """Note that the feed can't get at its rules."""
-        if not error.transient or self.status.in_sync or error.problems != self.status.last_error:
+        """Note that the feed can't get at its rules: wrong where they are, or not to be had for a while."""
+        if not error.transient:
             self._refuse(error.problems, self.status.refused)
+        elif self.status.in_sync or error.problems != self.status.last_error:
+            self._note_not_delivered(error.problems)
 
     # Outcomes
 
@@ -450,14 +452,8 @@ class RuleStore:
         self._log.info("rules_unchanged", version=str(self.current.version))
 
     def _refuse(self, problems: tuple[Problem, ...], refused: tuple[RefusedDomain, ...]) -> None:
-        self._status = replace(
-            self.status,
-            in_sync=False,
-            refused=refused,
-            last_error=problems,
-            last_error_at=self._now(),
-            rejected=self.status.rejected + 1,
-        )
+        self._behind(problems)
+        self._status = replace(self.status, refused=refused, rejected=self.status.rejected + 1)
         self._log.error(
             "rules_refused",
             problems=len(problems),
@@ -466,6 +462,16 @@ class RuleStore:
         )
         for fields in _fields_of(problems):
             self._log.error("rules_problem", **fields)
+
+    def _note_not_delivered(self, problems: tuple[Problem, ...]) -> None:
+        """Nothing was refused: what there is could not be had, and whatever is in force serves on."""
+        self._behind(problems)
+        self._log.warning("rules_not_delivered", problems=len(problems), version=str(self.current.version))
+        for fields in _fields_of(problems):
+            self._log.warning("rules_problem", **fields)
+
+    def _behind(self, problems: tuple[Problem, ...]) -> None:
+        self._status = replace(self.status, in_sync=False, last_error=problems, last_error_at=self._now())
 
     def _pace(self, *, polite: bool) -> Pace:
         return Pace(self._clock, polite=polite, progress=self._progress, stopped=self._stop.is_set)

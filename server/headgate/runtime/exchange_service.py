@@ -16,6 +16,7 @@ from headgate.build import BUILD
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.errors import ConfigError
+from headgate.exchange.instruments import register_peer_file
 from headgate.runtime.access import http_endpoints, open_peers, open_tokens
 from headgate.runtime.feeds import open_store
 from headgate.runtime.identity import make_identity
@@ -69,6 +70,7 @@ class ExchangeService:
             logger=logs.logger,
         )
         register_exchange(self._metrics, self._exchange, clock)
+        register_peer_file(self._metrics, self._peers)
         routes = [
             web.get("/healthz", healthz),
             web.get("/readyz", self._readyz),

@@ -12,6 +12,7 @@ NOTED: Final = frozenset(
     (
         "rules_in_force",
         "rules_refused",
+        "rules_not_delivered",
         "rules_unchanged",
         "serving_last_good_rules",
         "breaker_changed",

@@ -106,9 +106,21 @@ def test_a_region_joins_and_leaves_under_load_and_nobody_is_restarted() -> None:
         world.stop_nodes()
 
 
-def configured(node: Headgate) -> float:
-    (number,) = [value for (name, _), value in scrape(node).items() if name == "headgate_regions_configured"]
+def gauge(node: Headgate, name: str) -> float:
+    (number,) = [value for (found, _), value in scrape(node).items() if found == name]
     return number
+
+
+def configured(node: Headgate) -> float:
+    return gauge(node, "headgate_regions_configured")
+
+
+def in_force(node: Headgate) -> float:
+    return gauge(node, "headgate_peer_file_in_force")
+
+
+def _is_refused(node: Headgate) -> bool:
+    return in_force(node) == 0
 
 
 def bad_lines_change_nothing(world: World) -> None:
@@ -118,9 +130,11 @@ def bad_lines_change_nothing(world: World) -> None:
         reason = node.wait_for_event("peers_reload_failed")["reason"]
         assert reason == f"peer_file {world.peer_file('eu')}:4: 'eu' is this region itself: name only the others"
         assert regions_of(node)["peer_file_error"] == reason
+        wait_until(partial(_is_refused, node), "the metric, once a second")
         assert {peer["region"] for peer in regions_of(node)["peers"]} == {"us", "ap"}
     world.write_peers("eu", NAMES)
     wait_until(lambda: all("peer_file_error" not in regions_of(node) for node in world.nodes["eu"]), "the file")
+    wait_until(lambda: all(in_force(node) == 1 for node in world.nodes["eu"]), "the metric, once a second")
 
 
 def quotas_are_kept(world: World) -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from headgate.config import SETTINGS, SettingsError, load_settings, translate
 from headgate.config.compat import RATELIMIT_DEFAULTS
-from headgate.config.compat_unsupported import PREFIXES, VARIABLES
+from headgate.config.compat_unsupported import DECIDES_OTHERWISE, PREFIXES, VARIABLES
 from headgate.origin.redis_origin.url import Topology, Verify, parse_redis_url
 
 COMPAT = {"HEADGATE_COMPAT": "ratelimit"}
@@ -212,6 +212,9 @@ def test_redis_over_tls_keeps_its_files_and_how_much_is_verified() -> None:
     ("variables", "begins"),
     [
         ({"BACKEND_TYPE": "memcache"}, "BACKEND_TYPE: 'memcache' is not supported"),
+        ({"QUOTA_MODE": "true"}, "QUOTA_MODE: 'true' is not supported: it makes quotas of all rules"),
+        ({"QUOTA_MODE": "yes"}, "QUOTA_MODE: 'yes' is not supported"),
+        ({"USE_CALENDAR_MONTH_RATE_LIMIT": "1"}, "USE_CALENDAR_MONTH_RATE_LIMIT: '1' is not supported: a month is 30"),
         ({"CONFIG_TYPE": "CONSUL"}, "CONFIG_TYPE: 'CONSUL' is not supported"),
         (
             {"CONFIG_TYPE": "GRPC_XDS_SOTW", "XDS_CLIENT_BACKOFF_MAX_INTERVAL": "soon"},
@@ -231,6 +234,13 @@ def test_redis_over_tls_keeps_its_files_and_how_much_is_verified() -> None:
 def test_what_would_be_decided_differently_is_refused(variables: dict[str, str], begins: str) -> None:
     (problem,) = problems(**variables)
     assert problem.startswith(begins)
+
+
+@pytest.mark.parametrize("name", DECIDES_OTHERWISE)
+def test_what_would_decide_otherwise_may_be_switched_off(name: str) -> None:
+    for value in ("", "0", "false"):
+        translation = translate({**COMPAT, **RULES, name: value})
+        assert (translation.problems, translation.warnings) == ((), ())
 
 
 def test_one_problem_hides_neither_others_nor_what_is_good() -> None:
@@ -279,7 +289,15 @@ def test_a_variable_is_either_understood_or_explained() -> None:
 
 def test_the_page_for_people_names_every_variable() -> None:
     page = (Path(__file__).parents[3] / "docs" / "migrate.md").read_text()
-    named = [*VARIABLES, *(f"{prefix}…" for prefix in PREFIXES), "SHADOW_MODE", "GRPC_UDS", "REDIS_URL", "REDIS_AUTH"]
+    named = [
+        *VARIABLES,
+        *DECIDES_OTHERWISE,
+        *(f"{prefix}…" for prefix in PREFIXES),
+        "SHADOW_MODE",
+        "GRPC_UDS",
+        "REDIS_URL",
+        "REDIS_AUTH",
+    ]
     assert [name for name in named if f"`{name}" not in page] == []
 
 

@@ -265,6 +265,18 @@ def test_a_change_of_the_rules_had_been_refused(tmp_path: Path) -> None:
     assert any("had been refused at 2023-11-14T22:14:01.000Z" in line for line in answer["sentences"])
 
 
+def test_the_rules_could_not_be_had(tmp_path: Path) -> None:
+    """Somebody raised the limit, and the server that has the rules is away."""
+    incident = Incident(tmp_path)
+    incident.clock.advance(1_000)
+    incident.node.noted(structlog.get_logger()).warning("rules_not_delivered", problems=1, version="1-x")
+    incident.clock.advance(1_000)
+    incident.ask(4)
+    answer = incident.explained()
+    assert [one["kind"] for one in answer["in_progress"]] == ["node_started", "rules_not_delivered"]
+    assert any("since 2023-11-14T22:14:01.000Z: rules 1-x served on" in line for line in answer["sentences"])
+
+
 def test_the_limit_is_zero(tmp_path: Path) -> None:
     incident = Incident(tmp_path, rules(user(0)))
     incident.ask(1)

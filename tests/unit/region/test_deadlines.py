@@ -1,12 +1,13 @@
 """Every request that waits is decided in time: one queue and one timer for all of them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from contextvars import ContextVar, copy_context
 from typing import Any
 
 from headgate.limiter.decision import Charge, Decision
-from headgate.region.deadline import ANSWER_PASSES, OWN_FAULT_S, Deadlines
+from headgate.region.deadline import ANSWER_PASSES, DUE_AT_ONCE, LEAST_SHARE, OWN_FAULT_S, Deadlines
 from headgate.region.leg import Leg
 from headgate.region.outcomes import COLD
 from headgate.region.stats import RegionalStats
@@ -135,5 +136,54 @@ def test_a_process_that_stood_still_blames_no_shard() -> None:
         clock.missed_s = 2 * OWN_FAULT_S
         await asyncio.sleep(1)
         assert (len(request.ended_s), request.shard.late_questions) == (1, 0)
+
+    virtually(history())
+
+
+class Turns:
+    """Numbers the turns of the loop from a time on."""
+
+    def __init__(self, from_s: float, last: int) -> None:
+        self.number = 0
+        self._last = last
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_later(from_s, self._begin)
+
+    def _begin(self) -> None:
+        self.number += 1
+        if self.number < self._last:
+            self._loop.call_soon(self._begin)
+
+
+def test_a_thousand_that_are_due_at_once_are_decided_in_many_turns_of_the_loop() -> None:
+    async def history() -> None:
+        turns = Turns(DEADLINE_S, last=100)
+        clock = Clock()
+        deadlines = begun(clock)
+        requests = [Request(deadlines, clock) for _ in range(1_000)]
+        ended_in: Counter[int] = Counter()
+        for request in requests:
+            request._waiting.on_decided = lambda _: ended_in.update([turns.number])
+        await asyncio.sleep(1)
+        assert ended_in.total() == len(requests)
+        assert max(ended_in.values()) <= len(requests) // LEAST_SHARE
+        assert max(ended_in) < turns.number, "no timer between the turns"
+
+    virtually(history())
+
+
+def test_who_is_answered_between_two_turns_is_not_decided_by_policy() -> None:
+    async def history() -> None:
+        clock = Clock()
+        deadlines = begun(clock)
+        requests = [Request(deadlines, clock) for _ in range(2 * DUE_AT_ONCE)]
+        last = requests[-1]
+
+        def answer_last(_decision: Decision) -> None:
+            asyncio.get_running_loop().call_soon(last.answer)
+
+        requests[0]._waiting.on_decided = answer_last
+        await asyncio.sleep(1)
+        assert ([len(request.ended_s) for request in requests[1:-1]], last.ended_s) == ([1] * (len(requests) - 2), [])
 
     virtually(history())

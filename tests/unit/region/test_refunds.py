@@ -1,6 +1,7 @@
 """Refunds on nodes of a region: demanded by one, given by the shard, seen by all, once."""
 
 import dataclasses
+import math
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from headgate.origin.operations.call import Call
 from headgate.origin.protocol import BucketAnswer
 from headgate.region.allowance import turn_s
 from headgate.region.engine import RegionalEngine
-from headgate.region.refunds import DENIAL_MS, GIVEN_UP_MS, MOST_DEMANDED, TOLD_AFTER_S, Refunds
+from headgate.region.refunds import DENIAL_MS, GATHERED_S, GIVEN_UP_MS, MOST_DEMANDED, TOGETHER_S, TOLD_AFTER_S, Refunds
 from headgate.region.waiting import WaitingRequest
 
 from tests.support.clock import ManualClock
@@ -111,10 +112,11 @@ def test_what_one_node_gives_back_every_node_may_admit(nodes: tuple[Node, Node],
     a, b = nodes
     a.admit(100, limit)
     assert not b.call(wants=1, limit=limit)
+    asked_s = b.now_s
     decision = b.back(30, limit)
     assert (decision.admitted, decision.verdicts[0][0]) == (True, False)
     assert b.counter.unreported
-    assert b.shard.flushed == [b"k"]
+    assert b.shard.reports_at == [pytest.approx(asked_s + TOLD_AFTER_S)]
     b.call(limit=limit)
     assert (b.counter.current, b.counter.unreported) == (70, False)
     assert a.call(wants=30, limit=limit)
@@ -362,7 +364,41 @@ def test_each_is_told_after_its_own_time() -> None:
             refunds.demand(10**tenth, NOW_MS, now_s)
         refunds.come_due(now_s + 0.01, leaving=False)
         told.append(demanded(refunds))
-    assert told == [0, 0, 0, 0, 0, 1, 1, 1, 1011, 1011, 1011, 1011, 1011], "the others together, when the last may be"
+    assert told == [0, 0, 0, 0, 0, 0, 11, 11, 1011, 1011, 1011, 1011, 1011], "those of a fifth of a second together"
+
+
+def test_demands_of_many_keys_are_told_together() -> None:
+    reports_s = set()
+    for key in range(40):
+        refunds = Refunds()
+        now_s = 100.01 + key / 1_000
+        refunds.demand(1, NOW_MS, now_s)
+        reports_s.add(refunds.report_s)
+        assert TOLD_AFTER_S <= refunds.report_s - now_s <= TOLD_AFTER_S + TOGETHER_S
+        refunds.come_due(refunds.report_s, leaving=False)
+        assert refunds.telling
+    assert len(reports_s) == 1
+
+
+def test_many_that_follow_each_other_wait_in_few_places_and_no_longer_than_one() -> None:
+    refunds = Refunds()
+    asked_s: list[float] = []
+    longest_s = 0.0
+    for number in range(1_000):
+        now_s = 100 + number / 100
+        refunds.demand(1, NOW_MS, now_s)
+        asked_s.append(now_s)
+        told = refunds.current.due
+        refunds.come_due(now_s, leaving=False)
+        waited_s = [now_s - asked_s[item] for item in range(told, refunds.current.due)]
+        assert min(waited_s, default=TOLD_AFTER_S) > TOLD_AFTER_S - 1e-6
+        longest_s = max([longest_s, *waited_s])
+        assert len(refunds.current.waits) <= 4
+    assert longest_s <= TOLD_AFTER_S + GATHERED_S + 0.01
+    refunds.join()
+    assert refunds.current.demanded == 1_000
+    refunds.come_due(asked_s[-1] + TOLD_AFTER_S + 1e-6, leaving=False)
+    assert (refunds.current.due, refunds.report_s) == (1_000, math.inf)
 
 
 def test_one_that_is_early_is_neither_forgotten_nor_pressing(nodes: tuple[Node, Node]) -> None:

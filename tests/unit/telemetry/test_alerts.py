@@ -155,6 +155,7 @@ CASES: dict[str, Case] = {
             'headgate_peer_connected{peer="us",instance="b"}': "1+0x30",
         },
     ),
+    "HeadgatePeerFileRefused": level("headgate_peer_file_in_force", "0+0x30", "1+0x30"),
     "HeadgatePeerLag": level('headgate_peer_lag_seconds{peer="us"}', "11+0x30", "2+0x30"),
     "HeadgateRegionNotHeard": Case(
         {"headgate_regions_active": "2+0x30", "headgate_regions_configured": "3+0x30"},

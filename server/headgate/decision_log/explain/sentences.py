@@ -81,6 +81,7 @@ _MEANWHILE: Final[Mapping[Surrounding, str]] = {
     Surrounding.REGION_UNREACHED: "Region {region} could not be reached since {at}{why}.",
     Surrounding.REGIONS_NOT_HEARD: "Only {active} of {of} regions were heard since {at}.",
     Surrounding.RULES_REFUSED: "A change of the rules had been refused at {at}: rules {version} went on serving.",
+    Surrounding.RULES_NOT_DELIVERED: "The source of the rules could not be read since {at}: rules {version} served on.",
     Surrounding.LAST_GOOD_RULES: "The rules could not be loaded at {at}: the last good ones, {version}, were served.",
     Surrounding.RULES_CHANGED: "New rules, {version}, had come into force at {at}; before, it was {version_before}.",
     Surrounding.NODE_STARTED: "Node {node} had started at {at}.",

@@ -21,6 +21,7 @@ class Surrounding(StrEnum):
     REGION_UNREACHED = "region_unreached"
     REGIONS_NOT_HEARD = "regions_not_heard"
     RULES_REFUSED = "rules_refused"
+    RULES_NOT_DELIVERED = "rules_not_delivered"
     LAST_GOOD_RULES = "last_good_rules"
     RULES_CHANGED = "rules_changed"
     NODE_STARTED = "node_started"
@@ -101,8 +102,12 @@ def _not_heard(own: list[Event]) -> list[Ongoing]:
 
 
 def _refused(own: list[Event]) -> list[Ongoing]:
-    """Rules that were delivered and not taken, or rules from before a start, until others came into force."""
-    kinds = {"rules_refused": Surrounding.RULES_REFUSED, "serving_last_good_rules": Surrounding.LAST_GOOD_RULES}
+    """Rules that were not taken, or not delivered, or rules from before a start, until others came into force."""
+    kinds = {
+        "rules_refused": Surrounding.RULES_REFUSED,
+        "rules_not_delivered": Surrounding.RULES_NOT_DELIVERED,
+        "serving_last_good_rules": Surrounding.LAST_GOOD_RULES,
+    }
     found: dict[Surrounding, Ongoing] = {}
     for event in own:
         if event.kind in kinds:

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 
+from headgate.exchange.instruments import register_peer_file
 from headgate.runtime.access import open_peers
 from headgate.runtime.context import ProcessContext
 from headgate.runtime.room import Room, Rooms, Task
+from headgate.telemetry.metrics import Metrics
 
 
 class PeersRoom(Room):
@@ -14,6 +16,9 @@ class PeersRoom(Room):
         """Raises ConfigError for a file that can't be used."""
         super().__init__(context, rooms)
         self.list = open_peers(context.settings, context.logger)
+
+    def register(self, metrics: Metrics) -> None:
+        register_peer_file(metrics, self.list)
 
     def tasks(self) -> Mapping[str, Task]:
         return {"peers": self.list.watch} if self.list.is_followed else {}
