@@ -779,7 +779,7 @@ def begin_where_keys_leave(patch: Patch) -> None:
 
 def no_fence(patch: Patch) -> None:
     """A record begins by whatever list a node has."""
-    patch.setattr(KeptPlacement, "may_begin", lambda kept, number: True)
+    patch.setattr(KeptPlacement, "goes_by", lambda kept, number: True)
 
 
 def over_before_all_have_moved(patch: Patch) -> None:

@@ -10,16 +10,18 @@ import pytest
 from headgate.exchange import sender as sender_module
 from headgate.exchange.exchanger import Exchanger
 from headgate.exchange.fill import mark_of
+from headgate.exchange.followed_list import FollowedList
 from headgate.exchange.messages import Ack, Batch, Entry
-from headgate.exchange.receiver import Judged, OriginReceiver
+from headgate.exchange.receiver import Judged, OriginReceiver, PlacedEntry
 from headgate.exchange.sender import PeerSender, ShardPage
 from headgate.limiter.limit import Limit
 from headgate.limiter.scopes import LimitsOfRegion
 from headgate.origin.exchange_protocol import Changes, ForeignCount, Priority, Stamp
 from headgate.origin.interface import OriginError
 from headgate.origin.operations.acknowledge import Acknowledge
-from headgate.origin.operations.import_counts import ImportCounts
+from headgate.origin.operations.import_counts import ImportCounts, Imported
 from headgate.origin.operations.mark_filled import MarkFilled
+from headgate.origin.operations.move_records import PutRecords
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.outbox import Outbox, PriorityIndex
 from headgate.origin.shard_memory import ShardMemory
@@ -28,6 +30,7 @@ from headgate.origin.window_record import WindowRecord
 from headgate.quota.codec import pack_mark, unpack_quota
 from headgate.quota.filling import Filling
 from headgate.quota.keeper import QuotaKeeper
+from headgate.quota.node_slices import NodeSlices
 from headgate.quota.protocol import QuotaLease
 from headgate.quota.store import QuotaStore
 from headgate.region.cells import CellView
@@ -205,7 +208,7 @@ def what_comes_back_is_kept(patch: Patch) -> None:
     """A region that gets its own counts back does not tell the others."""
     apply = ImportCounts.apply
 
-    def quiet(operation: ImportCounts, memory: ShardMemory) -> int:
+    def quiet(operation: ImportCounts, memory: ShardMemory) -> Imported:
         counts = [count._replace(name=b"") if count.region == memory.region else count for count in operation.counts]
         return apply(replace(operation, counts=counts), memory)
 
@@ -274,7 +277,7 @@ def resets_go_everywhere(patch: Patch) -> None:
         if judged.unshared > unshared and entry.reset:
             key = entry.key.removeprefix(b":")
             count = ForeignCount(key, entry.window_ms, entry.sequence, region, 0, b"", entry.reset)
-            judged.counts.append((receiver._site.origin.shard_of(key), [count]))
+            judged.entries.append(PlacedEntry(key, [count]))
 
     patch.setattr(OriginReceiver, "_judge_entry", careless)
 
@@ -291,8 +294,9 @@ def take_back_what_was_not_asked_for(patch: Patch) -> None:
 def mark_what_a_peer_says(patch: Patch) -> None:
     """A shard is marked as filled with whatever a peer says: another mark than it should have asks for a fill."""
 
-    async def trusting(receiver: OriginReceiver, shard: int, peer: bytes, mark: bytes) -> None:
-        await receiver._site.origin.run(shard, MarkFilled(peer, mark), 1.0)
+    async def trusting(receiver: OriginReceiver, shard: int, peer: bytes, marks: frozenset[bytes]) -> None:
+        for mark in sorted(marks):
+            await receiver._site.origin.run(shard, MarkFilled(peer, mark), 1.0)
 
     patch.setattr(OriginReceiver, "_mark_shard", trusting)
 
@@ -317,7 +321,7 @@ def those_who_come_know_the_past(patch: Patch) -> None:
 
     async def told(exchanger: Exchanger[Any], leaving: Any, joining: Any, addresses: Any) -> None:
         site = exchanger._site
-        for peer, shard, priority in itertools.product(joining, range(site.origin.shards), Priority):
+        for peer, shard, priority in itertools.product(joining, site.origin.placed_on, Priority):
             read = ReadChanges(peer.encode(), priority, site.owner, b"drawn", 1_000)
             try:
                 changes = await site.origin.run(shard, read, 1.0)
@@ -374,3 +378,51 @@ def acknowledged_and_dropped(patch: Patch) -> None:
 def cell_is_whole(patch: Patch) -> None:
     """Each region enforces all of a limit of scope `cell`."""
     patch.setattr(LimitsOfRegion, "_in_region", lambda limits, limit: limit)
+
+
+# Lists of shards that change
+
+
+def exchangers_go_by_their_settings(patch: Patch) -> None:
+    """An exchanger goes by the list of shards that it was started with."""
+
+    async def deaf(followed: FollowedList) -> None:
+        return
+
+    patch.setattr(FollowedList, "look", deaf)
+
+
+def import_without_a_fence(patch: Patch) -> None:
+    """What other regions have counted begins a record wherever an exchanger takes it to belong."""
+    patch.setattr(ImportCounts, "_may_be_here", lambda operation, memory, count, now_ms: True)
+
+
+def import_where_it_belongs(patch: Patch) -> None:
+    """What other regions have counted goes where a key belongs, and not where its record may still be."""
+    merge = OriginReceiver._merge_once
+
+    async def straight(receiver: OriginReceiver, counts: Any, like: ImportCounts) -> Any:
+        origin = receiver._site.origin
+        patch.setattr(origin, "shard_before", origin.shard_of)
+        return await merge(receiver, counts, like)
+
+    patch.setattr(OriginReceiver, "_merge_once", straight)
+
+
+def what_moves_is_not_told_again(patch: Patch) -> None:
+    """A record is opened elsewhere, and its name stays where it was."""
+    apply = PutRecords.apply
+    patch.setattr(PutRecords, "apply", lambda operation, memory: apply(replace(operation, published=()), memory))
+
+
+def keys_come_before_their_shares(patch: Patch) -> None:
+    """A quota's key that has come to a shard has the share there that keys have of which nothing is known."""
+    in_force = QuotaStore.in_force
+
+    async def at_once(slices: NodeSlices, origin: Any, shard: int, number: int) -> bool:
+        return True
+
+    patch.setattr(
+        QuotaStore, "in_force", lambda store, quota, now_ms: in_force(store, quota._replace(came_by=0), now_ms)
+    )
+    patch.setattr(NodeSlices, "may_come", at_once)

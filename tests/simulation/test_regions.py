@@ -15,7 +15,7 @@ from tests.simulation import regions_mutations as mutations
 from tests.simulation.mutations import without_pauses
 
 ROOT = Path(__file__).parents[2]
-SEEDS: Final = (*range(12), 15, 18, 22, 24, 27, 29, 33, 40, 54, 64, 72, 119, 370, 669)
+SEEDS: Final = (*range(12), 15, 16, 18, 21, 22, 24, 27, 29, 33, 40, 54, 64, 72, 119, 370, 669)
 """The fixed set: every change must pass it. Beyond the first: those that find a planted bug."""
 
 FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
@@ -48,6 +48,9 @@ FOUND_BY: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, str]] = {
     mutations.acknowledged_and_dropped: ("scopes-3", "keeper"),
     mutations.cell_is_whole: ("scopes-18", "cell"),
     mutations.always_filled: ("scopes-33", "shares"),
+    mutations.exchangers_go_by_their_settings: ("moving-16", "lists"),
+    mutations.import_without_a_fence: ("moving-16", "lists"),
+    mutations.import_where_it_belongs: ("moving-16", "lists"),
 }
 """Each with a history of the fixed set and the invariant that it shows to be violated."""
 

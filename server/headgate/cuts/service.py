@@ -83,7 +83,7 @@ class CutsService:
         # Before anybody hears it again: what it said before, and need not say again, is asked for.
         asking = MarkFilled(region.encode(), again(self.owner))
         try:
-            for shard in range(self.origin.shards):
+            for shard in self.origin.placed_on:
                 await self.origin.run(shard, asking, TIMEOUT_S)
         except OriginError as error:
             raise NotReady(f"the region's origin can't be reached, nothing has changed: {error}") from error

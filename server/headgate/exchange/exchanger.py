@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from headgate.exchange.cut_off import LOOK_S, CutRegions
 from headgate.exchange.extension import ExchangeExtension, Teller
+from headgate.exchange.followed_list import FollowedList
 from headgate.exchange.messages import LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.receiver import OriginReceiver
@@ -30,6 +31,8 @@ first batch goes within 3 s, the peer's own batch an interval later, and all reg
 """
 REFUSED_RETRY_S: Final = 10.0
 """Seconds until the next attempt after a refusal: an operator has to change a setting first."""
+LIST_S: Final = 1.0
+"""Seconds between looks at the region's list of shards. A list takes longer than that to change."""
 RENEWED_S: Final = 0.5
 """Seconds between looks for a new token or certificate."""
 INTERVAL_JITTER: Final = 0.1
@@ -62,6 +65,7 @@ class Exchanger(Generic[Quotas]):
         operators have cut off: nothing is sent to them, and nothing is heard.
         """
         self.peers: dict[str, PeerStatus] = {}
+        self.shard_list = FollowedList(site.origin, site.logger)
         self._site = site
         self._cut = cut
         self._interval_s = interval_s
@@ -82,6 +86,8 @@ class Exchanger(Generic[Quotas]):
         """Begin to send. What peers send is taken in by `receiver`, from before this on."""
         for peer in self._senders:
             self._begin(peer)
+        if self._site.origin.listed:
+            self._tasks.append(asyncio.create_task(self._follow_list(), name="exchange-list"))
         self._tasks.append(asyncio.create_task(self._sweeps(), name="exchange-sweep"))
         if self._cut is not None:
             self._tasks.append(asyncio.create_task(self._follow_cuts(self._cut), name="exchange-cuts"))
@@ -129,7 +135,7 @@ class Exchanger(Generic[Quotas]):
 
     async def _release(self, peers: Sequence[bytes]) -> None:
         release = ReleaseLeases(self._site.owner, peers)
-        shards = range(self._site.origin.shards)
+        shards = self._site.origin.placed_on
         returning = [self._site.origin.run(shard, release, RETURN_TIMEOUT_S) for shard in shards if peers]
         await asyncio.gather(*returning, return_exceptions=True)
 
@@ -207,6 +213,14 @@ class Exchanger(Generic[Quotas]):
         longest_s: float = min(LONGEST_RETRY_S, FIRST_RETRY_S * 2 ** min(failures, 10))
         return longest_s * self._site.random.random()
 
+    async def _follow_list(self) -> None:
+        while True:
+            try:
+                await self.shard_list.look()
+            except Exception as error:
+                self._site.logger.error("exchange_list_failed", exc_info=error)
+            await asyncio.sleep(LIST_S)
+
     async def _follow_cuts(self, cut: CutRegions) -> None:
         while True:
             try:
@@ -220,10 +234,11 @@ class Exchanger(Generic[Quotas]):
             await asyncio.sleep(LOOK_S)
 
     async def _sweeps(self) -> None:
-        places = [(shard, priority) for shard in range(self._site.origin.shards) for priority in Priority]
-        for at in itertools.cycle(range(0, len(places), SWEEPS)):
+        for turn in itertools.count():
             await asyncio.sleep(self._interval_s)
-            for shard, priority in places[at : at + SWEEPS]:
+            places = [(shard, priority) for shard in self._site.origin.placed_on for priority in Priority]
+            first = turn * SWEEPS % len(places)
+            for shard, priority in places[first : first + SWEEPS]:
                 await self._sweep(shard, priority)
 
     async def _sweep(self, shard: int, priority: Priority) -> None:

@@ -12,20 +12,20 @@ share is not acknowledged, and comes again.
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from headgate.errors import Misconfigured, NotReady
 from headgate.exchange.cut_off import CutRegions
 from headgate.exchange.extension import ExchangeExtension
-from headgate.exchange.fill import again, is_lost, mark_of, split_fill
+from headgate.exchange.fill import again, is_lost, mark_of, marks_in, walk_of
 from headgate.exchange.judging import LONGEST_WINDOW_MS, ResetPace, cells_of, makes_sense
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.site import ExchangeSite
 from headgate.origin.exchange_protocol import ForeignCount, NewKeys, Stamp
-from headgate.origin.interface import OriginError
+from headgate.origin.interface import OriginError, firsts_of, owners_of
 from headgate.origin.names import exchange_name, split_exchange_key
 from headgate.origin.operations.begin_walk import BeginWalk
 from headgate.origin.operations.import_counts import ImportCounts
@@ -36,6 +36,10 @@ from headgate.origin.region_map import MAP_KEY
 from headgate.origin.told_resets import entry_of
 from headgate.telemetry.bounded import BoundedLogger
 
+MOVING_S: Final = 0.01
+"""Seconds until a record that is on its way to another shard is looked for again: about a millisecond would do."""
+MOVING_ATTEMPTS: Final = 20
+"""Attempts to find a record that moves. After that the batch is not acknowledged, and comes again."""
 IMPORT_TIMEOUT_S: Final = 2.0
 """Seconds for one call to a shard. Only the peer waits for it, and sends again."""
 MAX_COUNTS: Final = 256
@@ -64,18 +68,55 @@ LOGGED_S: Final = 60.0
 """Seconds between lines about what one peer says too much of, or of what."""
 
 
+class PlacedCount(NamedTuple):
+    """A count to merge."""
+
+    place: bytes
+    """Bytes that choose its key's shard."""
+    cell: ForeignCount
+
+
+class PlacedEntry(NamedTuple):
+    """An entry of a batch that was found good: its counts."""
+
+    place: bytes
+    """Bytes that choose its key's shard."""
+    cells: list[ForeignCount]
+
+
 @dataclass(slots=True)
 class Judged:
     """Entries of one batch, after they were judged."""
 
-    counts: list[tuple[int, list[ForeignCount]]] = field(default_factory=list)
-    """Counts to merge, each entry's with its shard."""
+    entries: list[PlacedEntry] = field(default_factory=list)
+    """Entries to merge."""
     refused: int = 0
     """Entries that made no sense."""
     unshared: int = 0
     """Entries of keys that regions don't count together, by the rules here."""
     held_back: int = 0
     """Entries with a reset, of which there were too many: they come again."""
+
+
+@dataclass(slots=True)
+class MergedCounts:
+    """Result of merging counts: what was not."""
+
+    left_out: int = 0
+    """Number of those for which there was no room."""
+    elsewhere: list[PlacedCount] = field(default_factory=list)
+    """Those whose records are not where they were looked for."""
+    moving: list[PlacedCount] = field(default_factory=list)
+    """Those whose records are on their way."""
+    failed: list[BaseException] = field(default_factory=list)
+    """Reasons why shards merged nothing."""
+
+    def add(self, other: "MergedCounts") -> None:
+        """Add what another part of the counts came to."""
+        self.left_out += other.left_out
+        self.elsewhere += other.elsewhere
+        self.moving += other.moving
+        self.failed += other.failed
 
 
 @dataclass(slots=True)
@@ -114,6 +155,8 @@ class OriginReceiver:
         self._memory: dict[str, PeerMemory] = {}
         """Memory of each peer that was heard."""
         self._rules: object = site.scopes.version
+        self._placement = site.origin.placement
+        """The list of shards by which resets were announced."""
         self._resets: OrderedDict[bytes, int] = OrderedDict()
         """The latest reset of each key that was heard of, as far as remembered."""
         self._untold: dict[bytes, int] = {}
@@ -150,10 +193,10 @@ class OriginReceiver:
         await self._follow_rules()
         theirs = await self._judge(batch.entries, region, region, now_ms)
         ours = await self._judge(batch.returned, region, self._site.region, now_ms)
-        asked = await self._asked_for(region, ours.counts, now_ms)
-        status.unasked_entries += len(ours.counts) - len(asked)
-        left_out = await self._merge(theirs.counts + asked, Stamp(region.encode(), batch.beat_ms))
-        await self._tell_resets(theirs.counts, now_ms)
+        asked = await self._asked_for(region, ours.entries, now_ms)
+        status.unasked_entries += len(ours.entries) - len(asked)
+        left_out = await self._merge(theirs.entries + asked, Stamp(region.encode(), batch.beat_ms))
+        await self._tell_resets(theirs.entries, now_ms)
         if batch.fill_wanted:
             await self._begin_walk(region, batch.fill_wanted, now_ms)
         self._note(status, batch, theirs, now_ms)
@@ -190,18 +233,17 @@ class OriginReceiver:
             judged.held_back += 1
         else:
             name = exchange_name(key, place, entry.window_ms)
-            judged.counts.append((self._site.origin.shard_of(place), list(cells_of(entry, key, region, name))))
+            judged.entries.append(PlacedEntry(place, list(cells_of(entry, key, region, name))))
 
     def _may_reset(self, peer: str, key: bytes, number: int) -> bool:
         return self._of(peer).resets.take(key, number, self._site.clock.monotonic())
 
-    async def _asked_for(
-        self, peer: str, counts: list[tuple[int, list[ForeignCount]]], now_ms: int
-    ) -> list[tuple[int, list[ForeignCount]]]:
-        """Counts of this region, as far as their shards have lost something and the peer was asked for it."""
-        if not counts:
+    async def _asked_for(self, peer: str, entries: list[PlacedEntry], now_ms: int) -> list[PlacedEntry]:
+        """Entries of this region, as far as their shards have lost something and the peer was asked for it."""
+        if not entries:
             return []
-        shards = sorted({shard for shard, _ in counts})
+        owners = {entry.place: owners_of(self._site.origin, entry.place) for entry in entries}
+        shards = sorted({shard for those in owners.values() for shard in those})
         read = ReadMark(peer.encode())
         marks = await asyncio.gather(*(self._site.origin.run(shard, read, IMPORT_TIMEOUT_S) for shard in shards))
         wanting = set()
@@ -209,7 +251,7 @@ class OriginReceiver:
             right = mark_of(found.generation, found.epoch)
             if found.generation and is_lost(found.mark, right) and self._in_time(peer, shard, right, now_ms):
                 wanting.add(shard)
-        return [(shard, cells) for shard, cells in counts if shard in wanting]
+        return [entry for entry in entries if not wanting.isdisjoint(owners[entry.place])]
 
     def _in_time(self, peer: str, shard: int, right: bytes, now_ms: int) -> bool:
         brought_back = self._of(peer).brought_back
@@ -229,43 +271,86 @@ class OriginReceiver:
             if memory.left_out:
                 memory.left_out = False
                 asking = MarkFilled(region.encode(), again(self._site.random.randbytes(NAME_BYTES)))
-                shards = range(self._site.origin.shards)
+                shards = self._site.origin.placed_on
                 await _failures(self._site.origin.run(shard, asking, IMPORT_TIMEOUT_S) for shard in shards)
 
     # Merging
 
-    async def _merge(self, counts: Sequence[tuple[int, list[ForeignCount]]], stamp: Stamp) -> int:
-        """Merge counts into their shards; how many of them had no room."""
-        by_shard: dict[int, list[ForeignCount]] = {0: []}  # shard 0 gets the stamp even without counts
-        for shard, cells in counts:
-            by_shard.setdefault(shard, []).extend(cells)
-        room = NewKeys(stamp.region, self._site.new_keys_bytes // self._site.origin.shards)
-        merging = [self._merge_shard(shard, found, None if shard else stamp, room) for shard, found in by_shard.items()]
-        left_out = 0
-        for result in await asyncio.gather(*merging, return_exceptions=True):
-            if isinstance(result, BaseException):
-                raise result  # what the other shards have got comes again, and changes nothing
-            left_out += result
-        return left_out
+    async def _merge(self, entries: Sequence[PlacedEntry], stamp: Stamp) -> int:
+        """Merge counts where nodes count their keys; return how many had no room. Raises OriginError, if not all others
+        were merged: they come again, and what the shards have of them changes nothing.
+        """
+        room = NewKeys(stamp.region, self._site.new_keys_bytes // len(self._site.origin.placed_on))
+        left_out, waiting = 0, [PlacedCount(place, cell) for place, cells in entries for cell in cells]
+        for _ in range(MOVING_ATTEMPTS):
+            merged = await self._merge_once(waiting, ImportCounts((), stamp, room))
+            left_out, waiting = left_out + merged.left_out, merged.moving
+            if not waiting:
+                return left_out
+            await asyncio.sleep(MOVING_S)
+        raise OriginError(f"{len(waiting)} records are on their way to other shards")
 
-    async def _merge_shard(self, shard: int, counts: Sequence[ForeignCount], stamp: Stamp | None, room: NewKeys) -> int:
-        left_out = 0
+    async def _merge_once(self, counts: Sequence[PlacedCount], like: ImportCounts) -> MergedCounts:
+        """Merge counts, those of keys that move where they leave, and where they belong if they are not there."""
+        origin = self._site.origin
+        like, firsts = replace(like, number=origin.placement.number), firsts_of(origin)
+        home = {placed.place: origin.shard_of(placed.place) for placed in counts}
+        before = {place: origin.shard_before(place) for place in home}
+        moving = {place for place, shard in before.items() if shard != home[place]}
+        leaving = [placed for placed in counts if placed.place in moving]
+        merged = await self._import(leaving, before, (), replace(like, leaving=True))
+        at_home = [placed for placed in counts if placed.place not in moving] + merged.elsewhere
+        rest = await self._import(at_home, home, firsts, like)
+        if rest.elsewhere:
+            merged.failed.append(OriginError("the region has another list of shards by now"))
+        merged.add(rest)
+        for error in merged.failed:
+            raise error
+        return merged
+
+    async def _import(
+        self, counts: Sequence[PlacedCount], shards: Mapping[bytes, int], stamped: Sequence[int], like: ImportCounts
+    ) -> MergedCounts:
+        """Merge counts into the shards of their places, and the stamp into those that keep it, also without counts."""
+        by_shard: dict[int, list[PlacedCount]] = {shard: [] for shard in stamped}
+        for placed in counts:
+            by_shard.setdefault(shards[placed.place], []).append(placed)
+        importing = [
+            self._import_at(shard, found, like if shard in stamped else replace(like, stamp=None))
+            for shard, found in by_shard.items()
+        ]
+        merged = MergedCounts()
+        for result in await asyncio.gather(*importing, return_exceptions=True):
+            if isinstance(result, MergedCounts):
+                merged.add(result)
+            else:
+                merged.failed.append(result)  # what the other shards have got comes again, and changes nothing
+        return merged
+
+    async def _import_at(self, shard: int, counts: Sequence[PlacedCount], like: ImportCounts) -> MergedCounts:
+        merged = MergedCounts()
         for at in range(0, max(1, len(counts)), MAX_COUNTS):
-            merge = ImportCounts(counts[at : at + MAX_COUNTS], stamp, room)
-            left_out += await self._site.origin.run(shard, merge, IMPORT_TIMEOUT_S)
-        return left_out
+            page = counts[at : at + MAX_COUNTS]
+            operation = replace(like, counts=[count for _, count in page])
+            said = await self._site.origin.run(shard, operation, IMPORT_TIMEOUT_S)
+            elsewhere, moving = [page[place] for place in said.elsewhere], [page[place] for place in said.moving]
+            merged.add(MergedCounts(said.left_out, elsewhere, moving))
+        return merged
 
-    async def _tell_resets(self, counts: Sequence[tuple[int, list[ForeignCount]]], now_ms: int) -> None:
+    async def _tell_resets(self, entries: Sequence[PlacedEntry], now_ms: int) -> None:
         """Announce resets that are new here to the region's nodes, because a node that denies from memory makes no
         call.
 
         If they can't be written the batch is taken in all the same, and the next one tries again.
         """
-        found = {count.key: count.reset for _, cells in counts for count in cells if count.reset}
+        found = {cell.key: cell.reset for _, cells in entries for cell in cells if cell.reset}
         new = {key: number for key, number in found.items() if number > self._resets.get(key, 0)}
         self._resets.update(new)
         while len(self._resets) > MOST_RESETS:
             self._resets.popitem(last=False)
+        if self._site.origin.placement is not self._placement:
+            # Another shard may keep the map now: what was written into the former one last, nobody may have read.
+            self._placement, self._untold = self._site.origin.placement, dict(self._resets)
         untold = self._untold | new
         self._untold = {}
         told = [entry for key, number in untold.items() if (entry := entry_of(key, number, now_ms)) is not None]
@@ -286,9 +371,9 @@ class OriginReceiver:
                 return
             memory.walk = wanted
             memory.walks_ms.append(now_ms)
-        walk = BeginWalk(region.encode(), wanted)
+        walk = BeginWalk(region.encode(), walk_of(wanted, self._site.origin.placement))
         # Where it fails it is asked for again with the next batch: nothing is filled before all have begun.
-        shards = range(self._site.origin.shards)
+        shards = self._site.origin.placed_on
         await _failures(self._site.origin.run(shard, walk, IMPORT_TIMEOUT_S) for shard in shards)
 
     async def _mark(self, region: str, filled: bytes, now_ms: int) -> None:
@@ -296,14 +381,15 @@ class OriginReceiver:
         known, until_ms = memory.filled
         if known == filled and now_ms < until_ms <= now_ms + REMARK_MS:
             return
-        marks = enumerate(split_fill(filled, self._site.origin.shards))
-        failed = await _failures(self._mark_shard(shard, region.encode(), mark) for shard, mark in marks if mark)
+        marks, shards = marks_in(filled), self._site.origin.placed_on
+        failed = await _failures(self._mark_shard(shard, region.encode(), marks) for shard in shards)
         memory.filled = filled, now_ms + (MARK_AGAIN_MS if failed else REMARK_MS)
 
-    async def _mark_shard(self, shard: int, peer: bytes, mark: bytes) -> None:
-        """Mark a shard, if this is the mark that its memory is to have: another one would ask for a fill."""
+    async def _mark_shard(self, shard: int, peer: bytes, marks: frozenset[bytes]) -> None:
+        """Mark a shard, if the mark that its memory is to have is among these: another one would ask for a fill."""
         found = await self._site.origin.run(shard, ReadMark(peer), IMPORT_TIMEOUT_S)
-        if mark == mark_of(found.generation, found.epoch):
+        mark = mark_of(found.generation, found.epoch)
+        if mark in marks:
             await self._site.origin.run(shard, MarkFilled(peer, mark), IMPORT_TIMEOUT_S)
 
     # For people

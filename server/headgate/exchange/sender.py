@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.exchange.fill import UNKNOWN, join_fill, mark_of
+from headgate.exchange.fill import UNKNOWN, join_fill, mark_of, wanted_of
 from headgate.exchange.messages import Ack, Batch, Entry, LinkError, PeerLink, Refused
 from headgate.exchange.peers import PeerStatus
 from headgate.exchange.site import ExchangeSite
@@ -88,11 +88,25 @@ class PeerSender:
         self._status = status
         self._peer = status.region.encode()
         self._number = 0
-        self._views = {(shard, priority): ShardView() for shard in range(site.origin.shards) for priority in Priority}
+        self._views: dict[tuple[int, Priority], ShardView] = {}
+        """Views of all shards that may have keys."""
         self._beat_ms = 0
         self._reading: dict[tuple[int, Priority], asyncio.Task[ShardPage | None]] = {}
         """Shards that are being asked; one that does not answer stays here until it is given up."""
+        self._follow_list()
         self._sending = asyncio.Lock()
+
+    def _follow_list(self) -> None:
+        """Look at the shards that may have keys now."""
+        places = [(shard, priority) for shard in self._site.origin.placed_on for priority in Priority]
+        for place in self._views.keys() - places:
+            del self._views[place]
+            self._status.shards_behind.pop(place, None)
+        for place in self._reading.keys() - places:
+            self._reading.pop(place).cancel()
+        for place in places:
+            if place not in self._views:
+                self._views[place] = ShardView()
 
     async def exchange(self, priority: Priority) -> bool:
         """Tell the peer all that has changed in a priority; True when that was too much for one turn.
@@ -128,8 +142,10 @@ class PeerSender:
 
     async def _read(self, priority: Priority) -> list[ShardPage]:
         """A page of each shard that this process serves the peer from, and that has answered; at most a batch."""
-        first = self._number % self._site.origin.shards  # another one each time: none is always left over
-        shards = [(shard, priority) for shard in (*range(first, self._site.origin.shards), *range(first))]
+        self._follow_list()
+        placed_on = self._site.origin.placed_on
+        first = self._number % len(placed_on)  # another one each time: none is always left over
+        shards = [(shard, priority) for shard in (*placed_on[first:], *placed_on[:first])]
         for shard in shards:
             if shard not in self._reading:
                 self._reading[shard] = asyncio.create_task(self._read_page(*shard), name="peer-changes")
@@ -145,16 +161,20 @@ class PeerSender:
         try:
             return await self._read_shard(shard, priority)
         except OriginError:
-            self._views[shard, priority].serving = False
+            self._view(shard, priority).serving = False
             return None  # its nodes say so; the others' changes are not held up by it
+
+    def _view(self, shard: int, priority: Priority) -> ShardView:
+        """Return the view of a shard; of one that is not of the region any more, one that nobody looks at."""
+        return self._views.get((shard, priority)) or ShardView()
 
     @property
     def _page(self) -> int:
         """Names of one shard in a batch: of all together as many as it has room for."""
-        return max(1, min(PAGE, MAX_ENTRIES // 2 // self._site.origin.shards))
+        return max(1, min(PAGE, MAX_ENTRIES // 2 // len(self._site.origin.placed_on)))
 
     async def _read_shard(self, shard: int, priority: Priority) -> ShardPage | None:
-        view = self._views[shard, priority]
+        view = self._view(shard, priority)
         if view.fresh and self._site.clock.monotonic() >= view.fresh_s:
             view.fresh_s = self._site.clock.monotonic() + FRESH_S[priority]
             changes = await self._read_changes(shard, priority, self._page, view.fresh)
@@ -191,7 +211,7 @@ class PeerSender:
         site = self._site
         read = ReadChanges(self._peer, priority, site.owner, site.random.randbytes(16), most, after)
         changes = await site.origin.run(shard, read, READ_TIMEOUT_S)
-        view = self._views[shard, priority]
+        view = self._view(shard, priority)
         view.serving = changes.leased
         if not changes.leased:
             self._update_view(view, changes)
@@ -208,8 +228,9 @@ class PeerSender:
             return await self._read_changes(shard, priority, fewer, after)
         view.epoch = changes.epoch
         self._update_view(view, changes)
-        self._status.shards_behind[shard, priority] = changes.latest - changes.since
-        if shard == 0:
+        if (shard, priority) in self._views:
+            self._status.shards_behind[shard, priority] = changes.latest - changes.since
+        if shard == site.origin.placed_on[0]:
             self._beat_ms = changes.beat_ms
         return changes
 
@@ -240,12 +261,12 @@ class PeerSender:
             # A shard of the peer's may be the reason, and its others have what was for them: the newest next time.
             for page in pages:
                 if page.fresh:
-                    self._views[page.shard, priority].fresh = 0
+                    self._view(page.shard, priority).fresh = 0
             raise
         self._note_acknowledged(len(own), now_ms)
         for page in pages:
             if page.fresh:
-                self._views[page.shard, priority].fresh = page.changes.until
+                self._view(page.shard, priority).fresh = page.changes.until
             elif page.changes.until != page.changes.since:
                 await self._move_on(priority, page)
 
@@ -270,16 +291,16 @@ class PeerSender:
         except OriginError:
             return  # then it is sent again
         if moved:
-            view = self._views[page.shard, priority]
-            view.walked = page.changes.until >= page.changes.walk_until
-            self._status.shards_behind[page.shard, priority] = page.changes.latest - page.changes.until
+            self._view(page.shard, priority).walked = page.changes.until >= page.changes.walk_until
+            if (page.shard, priority) in self._views:
+                self._status.shards_behind[page.shard, priority] = page.changes.latest - page.changes.until
 
     def _is_filling(self) -> bool:
         return any(view.present != view.mark for view in self._of_shards() if view.mark != UNKNOWN)
 
     def _of_shards(self) -> list[ShardView]:
         """A shard's mark is the same in both priorities."""
-        return [self._views[shard, Priority.NORMAL] for shard in range(self._site.origin.shards)]
+        return [view for (_, priority), view in self._views.items() if priority is Priority.NORMAL]
 
     def _fill_wanted(self) -> bytes:
         """The marks that the shards are to have, while one of them has not."""
@@ -294,7 +315,7 @@ class PeerSender:
         """
         walks = {view.walk for view in self._views.values()}
         done = len(walks) == 1 and all(view.walked for view in self._views.values())
-        return walks.pop() if done else b""
+        return wanted_of(walks.pop(), self._site.origin.placement) if done else b""
 
     def _note_acknowledged(self, entries: int, now_ms: int) -> None:
         """Note that changes read before `now_ms` have been acknowledged."""

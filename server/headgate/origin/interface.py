@@ -49,6 +49,14 @@ class Origin(Protocol):
     """Names of the shards in its settings, by which keys are placed until the region has agreed on a list. Empty: keys
     are placed otherwise, in memory or by a Cluster, and there is nothing to agree on."""
 
+    @property
+    def placement(self) -> Placement:
+        """The list of shards by which keys are placed; of number 0 while none was agreed."""
+
+    @property
+    def placed_on(self) -> Sequence[int]:
+        """Numbers of the shards that may have keys: those of the list, in its order, then those that keys leave."""
+
     def shard_of(self, key: bytes) -> int:
         """Number of the shard that owns a limit key; the same on every node of the region."""
 
@@ -84,3 +92,12 @@ def owners_of(origin: Origin, key: bytes) -> tuple[int, ...]:
     """Return the shards that may have what belongs to a key, in the order in which to ask: two while it moves."""
     before, now = origin.shard_before(key), origin.shard_of(key)
     return (now,) if before == now else (before, now)
+
+
+def firsts_of(origin: Origin) -> tuple[int, ...]:
+    """Return the shards that may have what the region has once, in the order in which to ask: the first of its list;
+    while keys move that of the former one before it.
+    """
+    first, before = origin.placed_on[0], origin.placement.before
+    former = origin.shard_named(before[0]) if before else first
+    return (first,) if former == first else (former, first)

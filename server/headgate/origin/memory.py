@@ -10,7 +10,7 @@ from typing import Any
 
 from headgate.clock import Clock
 from headgate.origin.operation import Operation, R
-from headgate.origin.placement import Placement
+from headgate.origin.placement import NO_PLACEMENT, Placement
 from headgate.origin.shard_memory import ShardMemory
 
 
@@ -19,6 +19,8 @@ class MemoryOrigin:
 
     shards = 1
     listed: tuple[str, ...] = ()
+    placement = NO_PLACEMENT
+    placed_on = (0,)
 
     def __init__(
         self, clock: Clock, *, region: bytes = b"local", epoch: bytes = b"memory", exclusive: bool = False

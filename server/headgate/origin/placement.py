@@ -61,7 +61,7 @@ class KeptPlacement(MemoryPart):
         """Number of the list that all records were moved for."""
         self.walk = 0
         """Number of the list that they are moved for; then where that is, who does it, and until when."""
-        self.cursor = 0
+        self.cursor = b""
         self.walker = b""
         self.walker_until_ms = 0
 
@@ -71,7 +71,20 @@ class KeptPlacement(MemoryPart):
             self.placement = placement
             self.fence = max(self.fence, placement.number)
 
-    def may_begin(self, number: int) -> bool:
-        """Say if a record may begin here for a node that goes by this list; from now on none may by an earlier one."""
+    def goes_by(self, number: int) -> bool:
+        """Say if somebody goes by the latest list that was heard of here; from now on nothing begins by an earlier
+        one.
+        """
         self.fence = max(self.fence, number)
         return number == self.fence
+
+    def has(self, number: int) -> bool:
+        """Say if this list is the latest that was heard of here. Whoever has no say in the list asks so: nodes must not
+        wait for a list that they do not have, as after a region has lost everything.
+        """
+        return number == self.fence
+
+    @property
+    def keys_leave(self) -> bool:
+        """True while keys may move to other shards, and not all have."""
+        return bool(self.placement.before) and self.walked != self.placement.number

@@ -4,7 +4,7 @@ It is the reference for what the scripts keep in Redis. An operation that keeps 
 a `MemoryPart` of its own in its own module and asks for it with `part`: nothing has to be registered here.
 """
 
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from headgate.clock import Clock
 from headgate.origin.bucket_record import BucketRecord
@@ -24,6 +24,13 @@ class MemoryPart:
 
     def sweep(self, now_ms: int) -> None:
         """Drop what has expired."""
+
+    def copy_of(self, key: bytes) -> Any:
+        """Copy what goes with the record of a limit key when that moves to another shard; None: nothing."""
+        return None
+
+    def bring(self, key: bytes, copied: Any) -> None:
+        """Take in what came with the record of a limit key."""
 
 
 P = TypeVar("P", bound=MemoryPart)

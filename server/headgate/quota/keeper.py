@@ -1,12 +1,14 @@
 """Keeps one region's quota slices: drives the ledger (quota/ledger.py) from the origin, once a second.
 
-Of all exchangers of a region one is the keeper, by a lease in the origin's first shard. Each second it reads what nodes
-use and are offered, writes what they enforce, saves what it gave away, and tells the peers. What a peer tells arrives
-at any exchanger of the region: where that is not the keeper, it waits in the origin until the keeper reads it.
+Of all exchangers of a region one is the keeper, by a lease in the first shard of the region's list. Each second it
+reads what nodes use and are offered, writes what they enforce, saves what it gave away, and tells the peers. What a
+peer tells arrives at any exchanger of the region: where that is not the keeper, it waits in the origin until the keeper
+reads it.
 
 Promises: a share is in force at most until the ledger's deadline, whatever happens to the keeper; nothing that it gave
 is told before it is saved; a keeper that was replaced writes nothing more (its fence is too low); no request waits
-for it. Its time is the first shard's, so no clock of a process matters.
+for it. Its time is the first shard's, so no clock of a process matters. When the region has another list of shards the
+keeper begins anew, with the store that was before, if another shard is the first now (docs/convergence.md, 12.11).
 """
 
 import asyncio
@@ -23,8 +25,9 @@ from headgate.exchange.extension import Teller
 from headgate.exchange.fill import mark_of
 from headgate.exchange.messages import LinkError
 from headgate.exchange.site import ExchangeSite
-from headgate.origin.interface import LEASE_MS, OriginError
+from headgate.origin.interface import LEASE_MS, OriginError, firsts_of
 from headgate.origin.names import split_name
+from headgate.origin.placement import Placement
 from headgate.quota.codec import pack_mark, pack_quota, unpack_mark, unpack_quota
 from headgate.quota.counts import LedgerCounts
 from headgate.quota.ledger import QuotaLedger
@@ -35,8 +38,6 @@ from headgate.quota.shard_shares import TIMEOUT_S, KeeperCounts, Replaced, Shard
 
 TICK_S: Final = 1.0
 """Time from tick to tick, at which slices are reckoned anew. `class: abuse` needs no more: gifts move once a second."""
-STORE: Final = 0
-"""The shard that has the store."""
 ROWS_PER_SAVE: Final = 200
 UNDER_WAY_S: Final = 3.0
 """For how long one message is told to a peer, before there is another one."""
@@ -66,8 +67,8 @@ class QuotaKeeper:
         self._lock = asyncio.Lock()
         """Held by whoever works on the ledger, over its calls to the origin."""
         self._ledger: QuotaLedger | None = None
-        self._anew = False
-        """True if the next ledger of this process needs another lease than the last one had."""
+        self._placement = site.origin.placement
+        """The list of shards by which the ledger was opened."""
         self._lease: QuotaLease | None = None
         self._leased_s = 0.0
         self._latest_ms = 0
@@ -109,7 +110,7 @@ class QuotaKeeper:
 
     async def release(self, timeout_s: float) -> None:
         """End this process's lease, if it has it: the next keeper need not wait. Raises OriginError."""
-        await self._site.origin.run(STORE, ReleaseQuotas(self._site.owner), timeout_s)
+        await self._site.origin.run(self._store, ReleaseQuotas(self._site.owner), timeout_s)
 
     async def follow_peers(self) -> None:
         """Begin anew with the peers that there are now: as after a start, in another set of regions."""
@@ -118,7 +119,7 @@ class QuotaKeeper:
             for task in gone:
                 task.cancel()
             self._peers = dict(self._ways)
-            self._ledger, self._anew = None, True
+            self._ledger = None
 
     async def stop(self) -> None:
         """Messages under way are given up."""
@@ -154,23 +155,25 @@ class QuotaKeeper:
 
     async def _keep(self) -> QuotaLedger | None:
         """The ledger, if this process is the keeper."""
-        if self._anew:
-            # Another lease has a higher fence: nothing that the last ledger said or wrote counts any more.
-            await self.release(TIMEOUT_S)
-            self._anew = False
+        if self._site.origin.placement is not self._placement:
+            self._placement, self._ledger = self._site.origin.placement, None
         asked_s = self._site.clock.monotonic()
-        drawn = self._site.random.randbytes(16)
-        lease = await self._site.origin.run(
-            STORE, LeaseQuotas(self._site.owner, drawn, tuple(peer.encode() for peer in self._peers)), TIMEOUT_S
-        )
+        # A ledger of this process has a higher fence than the one before it: nothing of that counts any more.
+        opens, before = self._ledger is None, self._lease.fence if self._lease is not None else 0
+        lease = await self._take_lease(self._store, before if opens else 0)
         if not lease.leased:
             self._ledger = None
             return None
+        former = await self._lease_former() if opens else None
+        if former is not None:
+            if not former.leased:
+                return None  # whoever has it does not know yet that the region has another list
+            lease = await self._take_lease(self._store, former.fence)
         is_new = self._ledger is None or self._lease is None or lease.fence != self._lease.fence
         self._lease, self._leased_s = lease, asked_s
         generation = mark_of(lease.generation, lease.epoch)
         if is_new:
-            self._ledger = await self._open(lease, generation)
+            self._ledger = await self._open(lease, generation, former)
         elif generation != self._generation and self._ledger is not None:
             self._ledger.wiped(self._now_ms())
             self._mark = b""
@@ -178,25 +181,56 @@ class QuotaKeeper:
         self._generation = generation
         return self._ledger
 
-    async def _open(self, lease: QuotaLease, generation: bytes) -> QuotaLedger:
-        mark = _unwrap(lease.mark, generation)
+    @property
+    def _store(self) -> int:
+        """The shard that has the store."""
+        return self._site.origin.placed_on[0]
+
+    async def _lease_former(self) -> QuotaLease | None:
+        """Take the lease on the store that was before, while keys move: nobody keeps slices there any more. None: it is
+        the same one.
+        """
+        former = firsts_of(self._site.origin)[0]
+        return await self._take_lease(former, 0) if former != self._store else None
+
+    async def _take_lease(self, shard: int, above: int) -> QuotaLease:
+        peers = tuple(peer.encode() for peer in self._peers)
+        drawn, number = self._site.random.randbytes(16), self._placement.number
+        return await self._site.origin.run(shard, LeaseQuotas(self._site.owner, drawn, peers, number, above), TIMEOUT_S)
+
+    async def _open(self, lease: QuotaLease, generation: bytes, former: QuotaLease | None) -> QuotaLedger:
+        """Begin with what the store has; with what the one before has, if that was the region's until now."""
+        mark = _unwrap(lease.mark, generation, self._placement)
+        moves = former is not None and bool(_unwrap(former.mark, _memory_of(former), self._placement))
+        if former is not None and moves:
+            mark = _unwrap(former.mark, _memory_of(former), self._placement)
         regions = (self._site.region, *self._peers)
         ledger = QuotaLedger(
             self._site.region, regions, run=lease.fence, now_ms=lease.time_ms, mark=mark, counts=self.ledger_counts
         )
-        cursor = 0
-        while True:
-            cursor, page = await self._site.origin.run(STORE, ReadQuotaRows(cursor), TIMEOUT_S)
-            for name, packed in page:
-                if shard_place(name) is not None:
-                    ledger.table.load(name, packed, lease.time_ms)
-            if not cursor:
-                break
-        self._mark = lease.mark
+        shard = firsts_of(self._site.origin)[0] if moves else self._store
+        await self._load(ledger, shard, lease.time_ms)
+        if former is not None and moves:
+            # From here on the rows there are not all. Until they are here, nobody relies on either.
+            forgets = SaveQuotas(former.fence, former.generation, (), b"", ())
+            if not (await self._site.origin.run(shard, forgets, TIMEOUT_S)).kept:
+                raise Replaced
+            ledger.table.lost()
+        self._mark = b"" if moves else lease.mark
         self._under_way.clear()
         self._shards.begin()
         self._site.logger.info("quota_keeper", fence=lease.fence, keys=len(ledger.known()), filled=ledger.filled)
         return ledger
+
+    async def _load(self, ledger: QuotaLedger, shard: int, now_ms: int) -> None:
+        cursor = 0
+        while True:
+            cursor, page = await self._site.origin.run(shard, ReadQuotaRows(cursor), TIMEOUT_S)
+            for name, packed in page:
+                if shard_place(name) is not None:
+                    ledger.table.load(name, packed, now_ms)
+            if not cursor:
+                return
 
     def _now_ms(self) -> int:
         """The first shard's time. It does not go back by the way of a call; further, and that clock was set."""
@@ -226,7 +260,7 @@ class QuotaKeeper:
         complete = True
         for page in pages:
             is_last = page is pages[-1]
-            mark = _wrap(ledger.mark, self._generation) if is_last and complete else self._mark
+            mark = _wrap(ledger.mark, self._generation, self._placement) if is_last and complete else self._mark
             save = SaveQuotas(
                 self._held.fence,
                 self._held.generation,
@@ -234,7 +268,7 @@ class QuotaKeeper:
                 mark,
                 tuple(taken_in) if is_last and complete else (),
             )
-            saved = await self._site.origin.run(STORE, save, TIMEOUT_S)
+            saved = await self._site.origin.run(self._store, save, TIMEOUT_S)
             if not saved.kept:
                 raise Replaced
             self._mark = mark
@@ -269,7 +303,7 @@ class QuotaKeeper:
         if len(said) > MOST_POSTED_BYTES:
             raise BadRequest(f"a message of {len(said)} bytes about quotas: at most {MOST_POSTED_BYTES} are accepted")
         self.counts.posted += 1
-        return await self._site.origin.run(STORE, PostQuotas(peer.encode(), said), TIMEOUT_S)
+        return await self._site.origin.run(self._store, PostQuotas(peer.encode(), said), TIMEOUT_S)
 
     def _take_in_posted(self, ledger: QuotaLedger) -> list[tuple[bytes, bytes]]:
         """Take in what came at other processes of the region. Nobody is told so before it is saved."""
@@ -366,15 +400,27 @@ def _names_a_key(entry: QuotaEntry) -> bool:
     return split_name(entry.key)[0] == entry.window_ms
 
 
-def _wrap(mark: bytes, generation: bytes) -> bytes:
-    """The ledger's mark with the memory that it is of: a server that lost its last writes has another epoch."""
-    packed: bytes = msgpack.packb([generation, mark]) if mark else b""
+def _memory_of(lease: QuotaLease) -> bytes:
+    return mark_of(lease.generation, lease.epoch)
+
+
+def _wrap(mark: bytes, generation: bytes, placement: Placement) -> bytes:
+    """The ledger's mark with the memory that it is of: a server that lost its last writes has another epoch. And with
+    the list of shards by which the store was there, if that is not the region's first one, which older versions read.
+    """
+    number = (placement.number,) if placement.number > 1 else ()
+    packed: bytes = msgpack.packb([generation, mark, *number]) if mark else b""
     return packed
 
 
-def _unwrap(wrapped: bytes, generation: bytes) -> bytes:
+def _unwrap(wrapped: bytes, generation: bytes, placement: Placement) -> bytes:
+    """Return a mark of this memory that was written by the list in force, or by the one before while keys move: since
+    an earlier one the store may have been elsewhere.
+    """
     try:
-        of, mark = msgpack.unpackb(wrapped)
+        of, mark, *number = msgpack.unpackb(wrapped)
     except (ValueError, TypeError, msgpack.UnpackException):
         return b""
-    return mark if of == generation and isinstance(mark, bytes) else b""
+    written, now = number[0] if number else 1, max(1, placement.number)
+    is_latest = written in ((now, now - 1) if placement.before else (now,))
+    return mark if of == generation and is_latest and isinstance(mark, bytes) else b""

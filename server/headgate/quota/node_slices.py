@@ -16,17 +16,22 @@ from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.scopes import slice_of
 from headgate.limiter.shares import floor_share
+from headgate.origin.interface import Origin
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call, Reply
 from headgate.quota.operations.call import QuotaCall, QuotaReply
+from headgate.quota.operations.ready import SharesReady
 from headgate.quota.protocol import QuotaKind, QuotaReport
 from headgate.region.counters import SharedCounter
+from headgate.region.extension import CameBy
 from headgate.region.urgency import Urgency
 
 REPORT_S: Final = 1.0
 """Time that what was offered may wait for a report: as often as slices are reckoned anew."""
 BUSY_PARTS: Final = 5
 """A key is busy from two fifths of an even slice on: 1.25 times that, its need, is half of the slice, and published."""
+READY_TIMEOUT_S: Final = 1.0
+"""For a look whether a shard is ready for keys that come: nobody waits for it."""
 LOOKED_AT: Final = 2
 """Slices that are looked at per new one: those of keys that are gone go."""
 
@@ -71,7 +76,7 @@ class KeySlice:
             self._source, self._charge = source, charge_on(source, self.limit)
         return self._charge
 
-    def report(self, position: int, counter: SharedCounter) -> QuotaReport:
+    def report(self, position: int, counter: SharedCounter, came_by: int) -> QuotaReport:
         whole = self.whole
         self.sent += self.offered
         self.offered = 0
@@ -85,6 +90,7 @@ class KeySlice:
             self.sent,
             self.floor,
             max(1, 2 * whole.requests_per_unit // (BUSY_PARTS * whole.regions)),
+            came_by,
         )
 
 
@@ -136,7 +142,9 @@ class NodeSlices:
 
     # What the shard sessions call
 
-    def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> "ExtendedByQuotas | None":
+    def extend(
+        self, call: Call, counters: Sequence[SharedCounter], now_s: float, came_by: CameBy
+    ) -> "ExtendedByQuotas | None":
         """Return the call with the quotas among its counters; None: there are none."""
         if not self._slices:
             return None
@@ -147,8 +155,15 @@ class NodeSlices:
             if slice_ is not None:
                 slice_.due_s = now_s + REPORT_S
                 slices.append(slice_)
-                quotas.append(slice_.report(position, counter))
+                quotas.append(slice_.report(position, counter, came_by(counter)))
         return ExtendedByQuotas(QuotaCall(call, tuple(quotas)), slices) if quotas else None
+
+    async def may_come(self, origin: Origin, shard: int, number: int) -> bool:
+        """Say if the keeper has told the shard all its shares by the list of this number, or none is in force there.
+
+        Raises OriginError.
+        """
+        return await origin.run(shard, SharesReady(number), READY_TIMEOUT_S)
 
 
 class ExtendedByQuotas:

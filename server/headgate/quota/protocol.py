@@ -36,6 +36,9 @@ class QuotaReport(NamedTuple):
     """The share that is in force where nothing else is."""
     busy_at: int
     """Cost offered within a span from which on the exchanger must look at the key."""
+    came_by: int = 0
+    """Number of the list of shards by which the key came to this one: until the keeper has told the shares by that
+    list, its floor is in force. 0: it was here before."""
 
 
 class QuotaShare(NamedTuple):

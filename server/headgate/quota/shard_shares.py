@@ -4,7 +4,8 @@ A step writes which shares are in force, and reads what is used and offered of t
 shard. All shards are asked at the same time, so one that hangs holds up nobody else's keys for longer than a call.
 
 Promises: a share is in force at most until the ledger's deadline, whatever happens to the keeper; a shard that lost its
-memory has its deadline renewed only when it has every share again.
+memory has its deadline renewed only when it has every share again. While a key moves its share is written at both
+shards that may have it, and what is used of it counts as read only when both have it. (docs/convergence.md, 12.12.)
 """
 
 import asyncio
@@ -15,7 +16,7 @@ from typing import Final
 
 from headgate.exchange.site import ExchangeSite
 from headgate.limiter.shares import WHOLE
-from headgate.origin.interface import OriginError, OriginTimeout
+from headgate.origin.interface import OriginError, OriginTimeout, owners_of
 from headgate.origin.names import split_exchange_key, split_name
 from headgate.quota.key_plan import Enforced
 from headgate.quota.ledger import QuotaLedger
@@ -99,45 +100,55 @@ class ShardShares:
         self._site = site
         self._counts = counts
         self._now_ms = now_ms
-        self._shards: list[KnownShard] = []
+        self._shards: dict[int, KnownShard] = {}
         self._buckets: dict[bytes, BucketUse] = {}
+        self._number = 0
+        """Number of the list of shards by which shares are told."""
+        self._moving: dict[bytes, list[tuple[Enforced, QuotaSeen | None]]] = {}
+        """Writings of this step for each key that moves: what was written at a shard, and what was read there."""
         self.begin()
 
     def begin(self) -> None:
-        """With another ledger: nothing is known of any shard."""
+        """With another ledger, or by another list of shards: nothing is known of any shard but what to forget there."""
         self._buckets.clear()
-        self._shards = [KnownShard() for _ in range(self._site.origin.shards)]
+        self._number = self._site.origin.placement.number
+        written = {shard: known.written for shard, known in self._shards.items()}
+        self._shards = {shard: KnownShard(written=written.get(shard, {})) for shard in self._site.origin.placed_on}
 
     @property
     def dropped(self) -> int:
         """Times that a busy key was not noted, because there were too many."""
-        return sum(known.dropped for known in self._shards)
+        return sum(known.dropped for known in self._shards.values())
 
     def enforced(self) -> Mapping[bytes, int]:
         """The shares that were written, by name."""
-        return {name: share for known in self._shards for name, share in known.written.items()}
+        return {name: share for known in self._shards.values() for name, share in known.written.items()}
 
     async def step_all(self, ledger: QuotaLedger, fence: int) -> None:
         """Take one step on every shard. Raises Replaced."""
-        by_shard: list[dict[bytes, None]] = [{} for _ in self._shards]
-        for name in ledger.watched():
-            self._place(name, by_shard)
-        for known in self._shards:
-            for name in known.busy:
-                self._place(name, by_shard)
-        steps = [self._step_shard(ledger, fence, shard, names) for shard, names in enumerate(by_shard)]
-        for known, failed in zip(self._shards, await asyncio.gather(*steps, return_exceptions=True), strict=True):
+        by_shard: dict[int, dict[bytes, None]] = {shard: {} for shard in self._shards}
+        busy = [name for known in self._shards.values() for name in known.busy]
+        for name in (*ledger.watched(), *busy):
+            for shard in self._owners(name):
+                by_shard[shard][name] = None
+        self._moving.clear()
+        steps = [self._step_shard(ledger, fence, shard, names) for shard, names in by_shard.items()]
+        results = await asyncio.gather(*steps, return_exceptions=True)
+        for known, failed in zip(self._shards.values(), results, strict=True):
             if isinstance(failed, OriginError):
                 self._counts.failures += 1  # the others' keys are not held up by it
                 hangs = isinstance(failed, OriginTimeout)
                 known.left_until_s = self._site.clock.monotonic() + HANGING_S if hangs else 0.0
             elif failed is not None:
                 raise failed
+        for name, found in self._moving.items():
+            self._observe_moving(ledger, name, found)
 
-    def _place(self, name: bytes, by_shard: list[dict[bytes, None]]) -> None:
+    def _owners(self, name: bytes) -> tuple[int, ...]:
+        """Return the shards that may have a key, of those that are kept here; none where it is no name of ours."""
         place = shard_place(name)
-        if place is not None:
-            by_shard[self._site.origin.shard_of(place)][name] = None
+        owners = owners_of(self._site.origin, place) if place is not None else ()
+        return tuple([shard for shard in owners if shard in self._shards])
 
     async def _step_shard(self, ledger: QuotaLedger, fence: int, shard: int, names: dict[bytes, None]) -> None:
         known = self._shards[shard]
@@ -181,8 +192,9 @@ class ShardShares:
             share=unknown.share,
             settled_ago_ms=min(now_ms - unknown.settled_ms, now_ms),
             shares=tuple((name, *enforced, _hold_ms(enforced)) for name, enforced in shares),
-            forgotten=tuple(self._forgotten(ledger, known)) if with_deadlines else (),
+            forgotten=tuple(self._forgotten(ledger, shard)) if with_deadlines else (),
             most=BUSY_TICKS * MOST_PER_TICK if with_deadlines else 0,
+            number=self._number,
         )
         stepped = await self._site.origin.run(shard, step, TIMEOUT_S)
         if not stepped.kept:
@@ -194,7 +206,9 @@ class ShardShares:
         for (name, enforced), seen in zip(shares, stepped.seen, strict=True):
             known.unwritten.pop(name, None)
             known.written[name] = enforced.share
-            if seen is not None:
+            if len(self._owners(name)) > 1:
+                self._moving.setdefault(name, []).append((enforced, seen))
+            elif seen is not None:
                 self._observe(ledger, name, enforced, seen)
         for name in step.forgotten:
             known.written.pop(name, None)
@@ -203,7 +217,9 @@ class ShardShares:
             known.busy, known.dropped = stepped.busy, stepped.dropped
 
     def _lost(self, ledger: QuotaLedger, shard: int, generation: bytes) -> None:
-        """The shard has another memory, and with it no shares and no deadlines; or a later keeper was there."""
+        """The shard has another memory, and with it no shares and no deadlines; or a later keeper was there, or it has
+        heard of another list of shards.
+        """
         known = self._shards[shard]
         if generation == known.generation:
             raise Replaced
@@ -211,20 +227,26 @@ class ShardShares:
         self._begin_shard(ledger, shard)
 
     def _begin_shard(self, ledger: QuotaLedger, shard: int) -> None:
-        places = [(name, shard_place(name)) for name in ledger.known()]
         known = self._shards[shard]
-        known.unwritten = {
-            name: None for name, place in places if place is not None and self._site.origin.shard_of(place) == shard
-        }
+        known.unwritten = {name: None for name in ledger.known() if shard in self._owners(name)}
 
-    def _forgotten(self, ledger: QuotaLedger, known: KnownShard) -> Iterator[bytes]:
-        """Names of which nothing is known any more, of some that are looked at."""
+    def _forgotten(self, ledger: QuotaLedger, shard: int) -> Iterator[bytes]:
+        """Names of which nothing is known any more, or that have left, of some that are looked at."""
+        known = self._shards[shard]
         busy = set(known.busy)
         for name in list(islice(known.written, FORGOTTEN_PER_TICK)):
-            if name in ledger or name in busy:
+            if (name in ledger or name in busy) and shard in self._owners(name):
                 known.written[name] = known.written.pop(name)  # it is looked at again when all others were
             else:
                 yield name
+
+    def _observe_moving(
+        self, ledger: QuotaLedger, name: bytes, found: Sequence[tuple[Enforced, QuotaSeen | None]]
+    ) -> None:
+        """Take in what is used of a key that moves, if its share was written at both shards, and one of them has it."""
+        used = [seen for _, seen in found if seen not in (None, NOT_USED)]
+        if len(found) == len(self._owners(name)) and len(used) == 1 and used[0] is not None:
+            self._observe(ledger, name, max(enforced for enforced, _ in found), used[0])
 
     def _observe(self, ledger: QuotaLedger, name: bytes, enforced: Enforced, seen: QuotaSeen) -> None:
         window_ms = split_name(name)[0]

@@ -7,6 +7,7 @@ fence, higher than any before it: from its first step on a shard nothing that an
 The same in Lua: quota.lua and quota_call.lua, and the scripts of the operations beside this module.
 """
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -67,6 +68,8 @@ class QuotaStore(MemoryPart):
         """Share of keys that have none of their own."""
         self.settled_ms = 0
         """Two windows after this it is theirs."""
+        self.number = 0
+        """Number of the list of shards by which all of this was told."""
         self._owner = b""
         self._leased_until_ms = 0
         self.mark = b""
@@ -80,8 +83,16 @@ class QuotaStore(MemoryPart):
     def forget(self, key: bytes) -> None:
         self.quotas.pop(key, None)
 
+    def copy_of(self, key: bytes) -> Quota | None:
+        return copy.deepcopy(self.quotas.get(key))
+
+    def bring(self, key: bytes, copied: Quota) -> None:
+        self.quotas[key] = copied
+
     def in_force(self, quota: QuotaReport, now_ms: int) -> tuple[QuotaShare, bool]:
         """Find the share of a key that is in force, and say if its own share has run out."""
+        if quota.came_by > self.number:
+            return QuotaShare(quota.floor, 0), False
         own = self.shares.get(quota.name) or self._unknown(quota, now_ms)
         if now_ms >= own.until_ms:
             return QuotaShare(quota.floor, 0), True
@@ -115,15 +126,18 @@ class QuotaStore(MemoryPart):
         self.busy[name] = now_ms
 
     def lease(
-        self, owner: bytes, lease_ms: int, drawn: bytes, peers: Sequence[bytes], epoch: bytes, now_ms: int
+        self, owner: bytes, lease_ms: int, drawn: bytes, peers: Sequence[bytes], above: int, epoch: bytes, now_ms: int
     ) -> QuotaLease:
-        """Give `owner` the lease for the next `lease_ms` if it is free. One that a wrong clock gave binds nobody."""
+        """Give `owner` the lease for the next `lease_ms` if it is free; with a fence above `above`. One that a wrong
+        clock gave binds nobody.
+        """
         taken = self._owner not in (b"", owner) and now_ms < self._leased_until_ms <= now_ms + lease_ms
         if taken:
             return QuotaLease(now_ms, epoch, False, self.fence, self.generation, b"", ())
         self.generation = self.generation or drawn
         if self._owner != owner:
             self.fence = max(self.fence + 1, now_ms)
+        self.fence = max(self.fence, above + 1)
         self._owner, self._leased_until_ms = owner, now_ms + lease_ms
         posted = tuple((peer, self.posted[peer]) for peer in peers if peer in self.posted)
         return QuotaLease(now_ms, epoch, True, self.fence, self.generation, self.mark, posted)

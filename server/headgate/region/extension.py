@@ -8,9 +8,13 @@ from typing import Any, Protocol
 
 from headgate.limiter.counters import CounterTable
 from headgate.limiter.decision import Charge
+from headgate.origin.interface import Origin
 from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
 from headgate.region.counters import SharedCounter
+
+CameBy = Callable[[SharedCounter], int]
+"""Finds the number of the list by which a counter's key came to its shard; 0 if it was there before."""
 
 
 class ExtendedCall(Protocol):
@@ -36,8 +40,16 @@ class CallExtension(Protocol):
     def in_force(self, charges: tuple[Charge, ...]) -> tuple[Charge, ...]:
         """Return the charges as the feature lets them be decided."""
 
-    def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> ExtendedCall | None:
+    def extend(
+        self, call: Call, counters: Sequence[SharedCounter], now_s: float, came_by: CameBy
+    ) -> ExtendedCall | None:
         """Return the call with what the feature adds to it; None: nothing."""
+
+    async def may_come(self, origin: Origin, shard: int, number: int) -> bool:
+        """Say if records may come to a shard by the list of a number: what the feature keeps for them is there.
+
+        Raises OriginError.
+        """
 
 
 MakeExtension = Callable[[CounterTable[SharedCounter]], CallExtension]
@@ -54,6 +66,12 @@ class NoExtension:
         """Raise LookupError: charges with a quota come only where there is the feature that knows their slices."""
         raise LookupError("a quota, and nothing that knows its slice")
 
-    def extend(self, call: Call, counters: Sequence[SharedCounter], now_s: float) -> ExtendedCall | None:
+    def extend(
+        self, call: Call, counters: Sequence[SharedCounter], now_s: float, came_by: CameBy
+    ) -> ExtendedCall | None:
         """Return None: nothing is added."""
         return None
+
+    async def may_come(self, origin: Origin, shard: int, number: int) -> bool:
+        """Return True: there is nothing to wait for."""
+        return True

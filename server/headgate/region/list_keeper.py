@@ -17,8 +17,8 @@ from headgate.origin.operations.change_list import ChangeList
 from headgate.origin.operations.heartbeat import Pulse
 from headgate.origin.placement import NO_PLACEMENT, Placement
 from headgate.origin.region_map import MAP_KEY
-from headgate.origin.rendezvous import list_name
 from headgate.region.counters import SharedCounter
+from headgate.region.extension import CallExtension
 from headgate.region.mover import Mover, PlaceOf
 from headgate.region.region_map import RegionMapReplica
 from headgate.region.shard_link import CALL_TIMEOUT_S, ShardLink
@@ -28,6 +28,8 @@ PROPOSE_TIMEOUT_S: Final = 1.0
 """For a proposal: the next heartbeat makes it again."""
 STEPS: Final = 1_000
 """Counters looked at before the loop gets its turn again: well under a millisecond."""
+FIRST_CHANGED: Final = 2
+"""Number of the first list that came after another one."""
 PINNED_S: Final = 0.1
 """Pause before counters are looked at again that calls or requests held on to."""
 
@@ -35,6 +37,7 @@ PINNED_S: Final = 0.1
 class ListedNode(Protocol):
     """The node, as the keeper of its list needs it."""
 
+    extension: CallExtension
     links: list[ShardLink]
     region_map: RegionMapReplica
 
@@ -65,13 +68,12 @@ class ShardListKeeper:
         clock: Clock,
         logger: FilteringBoundLogger,
         *,
-        agrees: bool,
         run: bytes,
         deadline_s: float,
     ) -> None:
         self.lists = ShardLists(origin.listed)
-        self.mover = Mover(origin, run, place_of)
-        self._agrees = agrees and bool(origin.listed)
+        self.mover = Mover(origin, run, place_of, node.extension.may_come)
+        self._agrees = bool(origin.listed)
         self._node = node
         self._origin = origin
         self._monotonic: Callable[[], float] = clock.monotonic
@@ -79,6 +81,9 @@ class ShardListKeeper:
         self._names = {origin.shard_named(name): name for name in origin.listed}
         self._moving = False
         """True while counters may be on a shard that their keys leave."""
+        self._all_came = True
+        """True if any key may have come to its shard by the list in force: the node did not know the one before, or a
+        shard of that was given up."""
         self._settled_s = deadline_s + CALL_TIMEOUT_S
         """Time after which no request and no call holds on to a counter that the node has let go of."""
         self._walks: list[asyncio.Task[None]] = []
@@ -106,9 +111,7 @@ class ShardListKeeper:
 
     def said(self) -> bytes:
         """Return the list that heartbeats say the node wants."""
-        if not self._agrees:
-            return list_name(self._origin.listed) if self._origin.listed else b""
-        return self.lists.said(self._monotonic())
+        return self.lists.said(self._monotonic()) if self._agrees else b""
 
     @property
     def placed_by(self) -> tuple[str, ...]:
@@ -189,7 +192,10 @@ class ShardListKeeper:
 
     def _placed(self) -> None:
         """Go by the placement that is in force now."""
-        placement = self.lists.placement
+        placement, former = self.lists.placement, self._origin.placement
+        if placement.number != former.number:
+            follows = former.number == placement.number - 1
+            self._all_came = not follows or set(former.shards) != set(placement.before)
         self._origin.place_by(placement)
         self._keep_in_touch()
         map_shard = self._origin.shard_of(MAP_KEY)
@@ -237,6 +243,18 @@ class ShardListKeeper:
             return ()
         home = self._origin.shard_of
         return tuple([position for position, counter in enumerate(counters) if home(counter.place) != index])
+
+    def came_by(self, counter: SharedCounter) -> int:
+        """Return the number of the list by which a counter's key came to its shard; 0 if it was there before."""
+        number, index = self.number, counter.shard.index
+        if number < FIRST_CHANGED:
+            return 0
+        if not self._moving:
+            return number
+        if index != self._origin.shard_of(counter.place):
+            return 0
+        stayed = not self._all_came and self._origin.shard_before(counter.place) == index
+        return 0 if stayed and self.lists.placement.before else number
 
     def not_here(self, counter: SharedCounter, *, sealed: bool) -> None:
         """Find the shard where a counter's record is, its own having none; `sealed`: it is on its way."""

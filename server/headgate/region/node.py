@@ -69,9 +69,7 @@ class RegionNode:
         data_dir: Path | None = None,
         extension: MakeExtension = NoExtension,
         place_of: PlaceOf = lambda key: key,
-        agrees: bool = True,
     ) -> None:
-        """`agrees`: it goes by the list of shards that the region agrees on. Else by its settings, come what may."""
         self.run = run
         self.live_nodes = live_nodes
         """Keeps its last value while the shards are away; over a restart it is handed in."""
@@ -94,9 +92,7 @@ class RegionNode:
         self._terms = LinkTerms(clock, chances, logger, deadline_s, breaker or BreakerSettings())
         self.links: list[ShardLink] = []
         """Links by the shard's number; that of a shard which no list names is not in use."""
-        self.lists = ShardListKeeper(
-            self, origin, place_of, clock, logger, agrees=agrees, run=run, deadline_s=deadline_s
-        )
+        self.lists = ShardListKeeper(self, origin, place_of, clock, logger, run=run, deadline_s=deadline_s)
         for index in self.lists.named or range(origin.shards):
             self.meet(index)
         self.region_map = RegionMapReplica(
@@ -230,6 +226,10 @@ class RegionNode:
     def leaving(self, index: int, counters: Sequence[SharedCounter]) -> tuple[int, ...]:
         """Return the positions of those counters whose keys leave the shard."""
         return self.lists.leaving(index, counters)
+
+    def came_by(self, counter: SharedCounter) -> int:
+        """Return the number of the list by which a counter's key came to its shard; 0 if it was there before."""
+        return self.lists.came_by(counter)
 
     def not_here(self, counter: SharedCounter, *, sealed: bool) -> None:
         """Find the shard where a counter's record is, its own having none; `sealed`: it is on its way."""

@@ -180,7 +180,7 @@ class ShardSession(Shard):
         self.stats.reports += len(reports)
         self.stats.wants += len(requests)
         call = Call(tuple(reports), requests, self._owner.list_number, self._owner.leaving(self.index, counters))
-        extended = self._owner.extension.extend(call, counters, now_s)
+        extended = self._owner.extension.extend(call, counters, now_s, self._owner.came_by)
         self._under_way = CallUnderWay(call, extended, counters, questions, positions, now_s)
         return call if extended is None else extended.operation
 

@@ -32,6 +32,9 @@ class SessionOwner(Protocol):
     def leaving(self, index: int, counters: Sequence[SharedCounter]) -> tuple[int, ...]:
         """Return the positions of those counters whose keys leave the shard."""
 
+    def came_by(self, counter: SharedCounter) -> int:
+        """Return the number of the list by which a counter's key came to its shard; 0 if it was there before."""
+
     def not_here(self, counter: SharedCounter, *, sealed: bool) -> None:
         """Find the shard where a counter's record is, its own having none; `sealed`: it is on its way."""
 

@@ -219,14 +219,18 @@ class ReservationService:
         return pb.SettleResponse(settled=True, actual=actual)
 
     async def _take(self, reservation: Reservation, value: bytes) -> Claim:
-        """Take the name at the shard that keeps it; while claims move, at both, the one that they leave first."""
-        claim = Claim(ClaimState.EXPIRED)
-        for shard in owners_of(self.origin, reservation.nonce):
-            operation = TakeClaim(reservation.nonce, value, reservation.expires_ms)
+        """Take the name at the shard that keeps it; while claims move, at the one that it leaves, if it is taken there.
+
+        Raises OriginError where the region has another list of shards by now, and this node has not heard of it.
+        """
+        number, owners = self.origin.placement.number, owners_of(self.origin, reservation.nonce)
+        for shard in owners:
+            leaving = shard != owners[-1]
+            operation = TakeClaim(reservation.nonce, value, reservation.expires_ms, number, leaving)
             claim = await self.origin.run(shard, operation, CLAIM_TIMEOUT_S)
-            if claim.state is not ClaimState.MINE:
-                break
-        return claim
+            if claim.state is not ClaimState.ELSEWHERE:
+                return claim
+        raise OriginError("the region has another list of shards by now")
 
     def _make_up(self, reservation: Reservation, actual: int, now_ms: int) -> None:
         """Charge what it came to beyond its estimate, or give back what still counts of the rest; free its place."""

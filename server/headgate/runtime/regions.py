@@ -115,6 +115,7 @@ class RegionExchange:
         """Listen, then send. Raises ConfigError when the address can't be had."""
         if self._own_origin is not None:
             await self._own_origin.open()
+        await self.exchanger.shard_list.look()
         await self.server.start()
         if self._security.tokens is not None:
             self._watching = asyncio.create_task(self._security.tokens.watch(), name="exchange-tokens")

@@ -18,6 +18,7 @@ from headgate.simulation.world import World
 
 FOREIGN_EVERY_S: Final = 0.1
 ABROAD: Final = b"abroad"
+MOVING_S: Final = 0.01
 
 
 class Faults(FaultSchedule[Fault]):
@@ -110,7 +111,8 @@ class Faults(FaultSchedule[Fault]):
                     world.slots[fault.slot].listed = world.list_with(1)
                 self._spawn(self._start_when_empty(fault.slot))
             case FaultKind.ECHO if shard.up:
-                shard.apply(ImportCounts(self._echoes.pop(fault)))
+                for count in self._echoes.pop(fault):
+                    self._merge(count)
             case FaultKind.CLOCK_STEP if fault.for_ms:
                 self._set_clock(fault.shard, -fault.amount)
             case FaultKind.GARBLED:
@@ -177,8 +179,19 @@ class Faults(FaultSchedule[Fault]):
 
     def _import(self, key: bytes, sequence: int, total: int, region: bytes = ABROAD) -> None:
         window_ms = next(known.limit.window_ms for known in self._world.history.keys if known.name == key)
-        shard = self._world.shards[self._world.shard_of(key)]
-        shard.apply(ImportCounts([ForeignCount(key, window_ms, sequence, region, total)]))
+        self._merge(ForeignCount(key, window_ms, sequence, region, total))
+
+    def _merge(self, count: ForeignCount) -> None:
+        """Merge a count where its key is counted, as an exchanger does, or as soon as it has arrived there."""
+        world, number = self._world, self._world.list_number
+        for index, leaving in world.owners(count.key):
+            if not world.shards[index].up:
+                return
+            said = world.shards[index].apply(ImportCounts([count], number=number, leaving=leaving))
+            if said.moving:
+                world.loop.call_later(MOVING_S, self._merge, count)
+            if not said.elsewhere:
+                return
 
     def _listen(self, fault: Fault) -> None:
         """Remember what the region has, of current and previous cells, as a peer would."""

@@ -165,6 +165,16 @@ class NetworkedOrigin:
         self.place_by(Placement(0, listed or shard_names(len(shards))))
 
     @property
+    def placement(self) -> Placement:
+        """The list that keys are placed by."""
+        return self._placement
+
+    @property
+    def placed_on(self) -> Sequence[int]:
+        """Shards that may have keys."""
+        return tuple(dict.fromkeys((*self._now, *self._before)))
+
+    @property
     def shards(self) -> int:
         """Shards that were named, by the highest number."""
         return self._named
@@ -176,6 +186,7 @@ class NetworkedOrigin:
         return self._before[shard_of(key, len(self._before))]
 
     def place_by(self, placement: Placement) -> None:
+        self._placement = placement
         self._now = [self.shard_named(name) for name in placement.shards]
         self._before = [self.shard_named(name) for name in placement.before] or self._now
 

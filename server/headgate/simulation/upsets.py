@@ -31,8 +31,7 @@ class Upsets(Watcher):
         shard = self._world.shards[index]
         self._truth.disturb(index, shard.time_ms(), self._latest_ms(index))
         for key in self._world.history.keys:
-            # With the list of shards that it kept, keys of others are concerned too.
-            if self._world.listed or self._world.shard_of(key.name) == index:
+            if index in self._world.may_count(key.name):
                 self._lost(key.name)
         self._evidence.disturb_buckets(index)
 

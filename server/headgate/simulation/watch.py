@@ -37,6 +37,6 @@ class Watch:
         """Over-admission in healthy windows is within the budget."""
         for excess in self.truth.excesses.values():
             # A key that moves is disturbed by what happens to either shard.
-            shards = range(len(self._world.shards)) if self._world.listed else [self._world.shard_of(excess.key)]
+            shards = self._world.may_count(excess.key)
             if all(self.truth.healthy(excess.key, shard, excess.sequence, excess.window_ms) for shard in shards):
                 self._world.violate("budget", excess.what, excess.at_s)

@@ -12,11 +12,12 @@ from typing import Final
 
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Limit
+from headgate.origin.placement import KeptPlacement, Placement
 from headgate.region.counters import SharedCounter
 from headgate.region.node import RegionNode
 from headgate.simulation.history import FaultKind, SimulationHistory
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_names
+from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_names, shard_of
 from headgate.simulation.shard import SimulatedShard
 from headgate.simulation.stage import Stage
 from headgate.simulation.trace import Tracer
@@ -92,6 +93,34 @@ class World(Stage[SimulationHistory]):
         found = [index for index, shard in enumerate(self.shards) if shard.has_open(key)]
         found += [index for index, shard in enumerate(self.shards) if shard.record(key) is not None]
         return found[0] if found else super().shard_of(key)
+
+    @property
+    def placement(self) -> Placement:
+        """The latest list of shards that any of them has heard of."""
+        latest = Placement(0, self.list_with(0))
+        for shard in self.shards:
+            kept = shard.memory.part(KeptPlacement).placement
+            latest = kept if kept.overrules(latest) else latest
+        return latest
+
+    @property
+    def list_number(self) -> int:
+        """Number of that list; 0 where nodes agree on none."""
+        return self.placement.number if self.listed else 0
+
+    def owners(self, key: bytes) -> list[tuple[int, bool]]:
+        """Shards that may count a key, in the order in which to ask, and whether it leaves each."""
+        if not self.listed:
+            return [(super().shard_of(key), False)]
+        _, shards, before = self.placement
+        home = int(shards[shard_of(key, len(shards))])
+        former = int(before[shard_of(key, len(before))]) if before else home
+        return [(home, False)] if former == home else [(former, True), (home, False)]
+
+    def may_count(self, key: bytes) -> set[int]:
+        """Shards that may count a key, by any list that nodes may agree on."""
+        spare = (0, 1) if self.listed else (0,)
+        return {shard_of(key, self.history.shards + more) for more in spare}
 
     def serving(self, index: int) -> NodeSlot | None:
         """The node asked for, or the next one that serves, as a balancer would."""

@@ -7,6 +7,8 @@ import pytest
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.names import exchange_name
 from headgate.origin.operations.call import Call
+from headgate.origin.operations.heartbeat import Heartbeat
+from headgate.origin.placement import Placement
 from headgate.origin.protocol import BucketReport
 from headgate.quota.operations.call import QuotaCall, QuotaReply
 from headgate.quota.operations.keeping import (
@@ -17,6 +19,7 @@ from headgate.quota.operations.keeping import (
     ReleaseQuotas,
     SaveQuotas,
 )
+from headgate.quota.operations.ready import SharesReady
 from headgate.quota.operations.step import UNTOUCHED, QuotaStepped, StepQuotas
 from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaReport, QuotaSeen, QuotaShare
 
@@ -179,11 +182,77 @@ async def test_nothing_is_written_into_a_memory_that_is_another_one(harness: Har
     assert (await call(harness, 1, 0)).shares == (QuotaShare(FLOOR, 0),)
 
 
+# Lists of shards
+
+
+async def told(harness: Harness, number: int) -> None:
+    """A node has told the shard a list."""
+    await harness.origin.run(0, Heartbeat(b"run", placement=Placement(number, ("a",))), TIMEOUT_S)
+
+
+async def came(harness: Harness, number: int, came_by: int) -> int:
+    """The share that is in force of a key that came to the shard by a list."""
+    report = window("a", number, cell(0))._replace(limit=LIMIT, window_ms=WINDOW_MS)
+    told = QuotaCall(Call((report,), ()), (quota()._replace(came_by=came_by),))
+    return (await harness.origin.run(0, told, TIMEOUT_S)).shares[0].share
+
+
+async def test_a_key_that_came_has_its_floor_until_shares_are_told_by_that_list(harness: Harness) -> None:
+    await told(harness, 1)
+    await step(harness, (NAME, 600_000, 600_000, 25_000), number=1)
+    assert [await came(harness, number, came_by) for number, came_by in ((1, 0), (2, 1), (3, 2))] == [
+        600_000,
+        600_000,
+        FLOOR,
+    ]
+    await told(harness, 2)
+    await step(harness, (NAME, 100_000, 100_000, 25_000), number=2)
+    assert await came(harness, 4, 2) == 100_000
+
+
+async def test_keys_may_come_when_shares_were_told_by_that_list_or_none_is_in_force(harness: Harness) -> None:
+    async def ready(number: int) -> bool:
+        return await harness.origin.run(0, SharesReady(number), TIMEOUT_S)
+
+    assert await ready(2), "nobody has told any"
+    await told(harness, 1)
+    await step(harness, number=1)
+    assert [await ready(1), await ready(2)] == [True, False]
+    await told(harness, 2)
+    await step(harness, number=2)
+    assert await ready(2)
+    await harness.set_time(START_MS + 20_000)
+    assert await ready(3)
+
+
+async def test_nobody_keeps_slices_by_an_earlier_list(harness: Harness) -> None:
+    await told(harness, 2)
+    assert (await step(harness, number=2)).kept
+    assert not (await step(harness, number=3)).kept, "a list that nodes have not told it yet"
+    assert not (await step(harness, (NAME, 900_000, 900_000, 25_000), number=1)).kept
+    assert not (await lease(harness, number=1)).leased
+    assert (await lease(harness, number=2)).leased
+    assert (await came(harness, 1, 0)) == 333_333, "nothing of it was written"
+
+
+async def test_a_keeper_that_comes_from_another_store_has_a_higher_fence(harness: Harness) -> None:
+    far = START_MS + 10_000
+    assert (await lease(harness, above=far)).fence == far + 1
+    assert (await lease(harness)).fence == far + 1, "and keeps it"
+
+
 # The keeper's store
 
 
-async def lease(harness: Harness, owner: bytes = b"x", peers: tuple[bytes, ...] = (b"eu", b"us")) -> Any:
-    return await harness.origin.run(0, LeaseQuotas(owner, GENERATION, peers), TIMEOUT_S)
+async def lease(
+    harness: Harness,
+    owner: bytes = b"x",
+    peers: tuple[bytes, ...] = (b"eu", b"us"),
+    *,
+    number: int = 0,
+    above: int = 0,
+) -> Any:
+    return await harness.origin.run(0, LeaseQuotas(owner, GENERATION, peers, number, above), TIMEOUT_S)
 
 
 async def save(harness: Harness, fence: int, *rows: tuple[bytes, bytes, bytes], **changed: Any) -> QuotaSaved:

@@ -11,13 +11,15 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 from headgate.clock import SystemClock
 from headgate.keys.peek_key import PeekKey
+from headgate.origin.exchange_protocol import Priority
 from headgate.origin.interface import Origin, OriginError
 from headgate.origin.keyspace import LIMIT
 from headgate.origin.operations.bulletins import PostBulletin, ReadBulletins
 from headgate.origin.operations.call import Call
 from headgate.origin.operations.change_list import ChangeList
 from headgate.origin.operations.heartbeat import Heartbeat
-from headgate.origin.operations.move_records import DropRecords, PutRecords, TakeRecords, WalkRecords
+from headgate.origin.operations.move_records import DropRecords, PublishedName, PutRecords, TakeRecords, WalkRecords
+from headgate.origin.operations.read_list import ReadList
 from headgate.origin.operations.read_map import ReadMap
 from headgate.origin.operations.take_claim import TakeClaim
 from headgate.origin.operations.write_map import WriteMap
@@ -27,6 +29,7 @@ from headgate.origin.region_map import NEW, MapEntry
 from headgate.origin.select import open_origin
 from headgate.quota.operations.call import QuotaCall
 from headgate.quota.operations.keeping import LeaseQuotas, PostQuotas, ReadQuotaRows, ReleaseQuotas, SaveQuotas
+from headgate.quota.operations.ready import SharesReady
 from headgate.quota.operations.step import StepQuotas
 
 from tests.conformance.origin.cases import CASES, START_MS
@@ -73,6 +76,10 @@ async def cases(harness: RedisHarness) -> AsyncIterator[str]:
             yield str(refused)
 
 
+LISTED = 1
+"""Number of the list of shards that a tour before has agreed on."""
+
+
 async def plain(origin: Origin) -> None:
     """What every node asks for."""
     await counted(origin, charge(1, 0))
@@ -88,19 +95,23 @@ async def with_peers(origin: Origin) -> None:
     await origin.run(0, WriteMap([MapEntry(b"name", b"value", later_ms, NEW)], b"drawn"), PATIENCE_S)
     await origin.run(0, ReadMap(0, 10), PATIENCE_S)
     await origin.run(0, PeekKey(b"k", YEAR_MS), PATIENCE_S)
-    await origin.run(0, TakeClaim(b"name", b"value", later_ms), PATIENCE_S)
+    await origin.run(0, TakeClaim(b"name", b"value", later_ms, LISTED), PATIENCE_S)
+    published = [PublishedName(Priority.NORMAL, b"1::name")]
+    assert await origin.run(0, PutRecords(LISTED, [], published), PATIENCE_S)
+    assert await origin.run(0, DropRecords(LISTED, [], published), PATIENCE_S)
 
 
 async def with_quotas(origin: Origin) -> None:
     """What a quota and the keeper of its slices ask for besides."""
     await origin.run(0, QuotaCall(charge(2, 0), (quota(offered=1_000),)), PATIENCE_S)
-    lease = await origin.run(0, LeaseQuotas(b"me", b"drawn", (b"eu",)), PATIENCE_S)
+    lease = await origin.run(0, LeaseQuotas(b"me", b"drawn", (b"eu",), LISTED), PATIENCE_S)
     await origin.run(0, PostQuotas(b"eu", b"message"), PATIENCE_S)
     saved = SaveQuotas(lease.fence, lease.generation, ((b"name", b"", b"row"),), b"mark", ())
     assert (await origin.run(0, saved, PATIENCE_S)).kept
     assert (await origin.run(0, ReadQuotaRows(0), PATIENCE_S))[1] == ((b"name", b"row"),)
-    step = StepQuotas(lease.fence, b"drawn", b"drawn", 5_000, 20_000, 333_333, YEAR_MS, (), (), 10)
+    step = StepQuotas(lease.fence, b"drawn", b"drawn", 5_000, 20_000, 333_333, YEAR_MS, (), (), 10, LISTED)
     assert (await origin.run(0, step, PATIENCE_S)).kept
+    assert await origin.run(0, SharesReady(LISTED), PATIENCE_S)
     await origin.run(0, ReleaseQuotas(b"me"), PATIENCE_S)
 
 
@@ -112,9 +123,13 @@ async def with_a_change_of_the_list(origin: Origin) -> None:
     names = [LIMIT + b"moving"]
     (report,) = charge(3, 0).reports
     await origin.run(0, Call((report._replace(key=b"moving"),), ()), PATIENCE_S)
-    assert set(names) <= set((await origin.run(0, WalkRecords(1, b"run"), PATIENCE_S)).names)
+    page = await origin.run(0, WalkRecords(1, b"run"), PATIENCE_S)
+    while page.priority is not None or not set(names) <= set(page.names):
+        assert page.next
+        page = await origin.run(0, WalkRecords(1, b"run", page.next), PATIENCE_S)
     records = await origin.run(0, TakeRecords(1, names), PATIENCE_S)
     assert await origin.run(0, PutRecords(1, records), PATIENCE_S)
+    assert await origin.run(0, ReadList(), PATIENCE_S) == placement
     assert await origin.run(0, DropRecords(1, names), PATIENCE_S)
 
 

@@ -13,6 +13,7 @@ from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operations.begin_walk import BeginWalk
 from headgate.origin.operations.mark_filled import MarkFilled
 from headgate.origin.operations.read_changes import ReadChanges
+from headgate.origin.placement import NO_PLACEMENT
 from structlog import get_logger
 
 from tests.support.clock import ManualClock
@@ -26,6 +27,8 @@ class TwoShards:
     """An origin of two shards, as far as a sender calls it."""
 
     shards = 2
+    placed_on = (0, 1)
+    placement = NO_PLACEMENT
 
     def __init__(self) -> None:
         self._shards = [MemoryOrigin(CLOCK, region=b"eu") for _ in range(self.shards)]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from headgate.exchange.fill import UNKNOWN, join_fill, mark_of, split_fill
+from headgate.exchange.fill import AGAIN, UNKNOWN, join_fill, mark_of, marks_in, walk_of, wanted_of
 from headgate.exchange.judging import FUTURE_MS, LONGEST_KEY_BYTES, LONGEST_WINDOW_MS, MOST
 from headgate.exchange.messages import Ack, Batch, Entry
 from headgate.origin import told_resets
@@ -15,6 +15,7 @@ from headgate.origin.operations.acknowledge import Acknowledge
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.operations.read_map import ReadMap
 from headgate.origin.operations.write_map import WriteMap
+from headgate.origin.placement import Placement
 from headgate.origin.region_map import MapEntry
 
 from tests.unit.exchange.two_origins import SEQUENCE, START_MS, WINDOW_MS, Region
@@ -105,8 +106,21 @@ async def test_filled_marks_the_shards_that_were_asked_for() -> None:
 
 def test_marks_are_told_apart_by_memory_and_server() -> None:
     assert len({mark_of(b"g", b"e"), mark_of(b"h", b"e"), mark_of(b"g", b"f"), mark_of(b"ge", b"")}) == 4
-    assert split_fill(join_fill([mark_of(b"g", b"e"), UNKNOWN]), 2) == [mark_of(b"g", b"e"), b""]
-    assert split_fill(b"of another number of shards", 2) == [b"", b""]
+    assert marks_in(join_fill([mark_of(b"g", b"e"), UNKNOWN])) == {mark_of(b"g", b"e")}
+
+
+def test_a_fill_is_named_the_same_in_whatever_order_shards_are_known() -> None:
+    marks, again = [mark_of(b"g", b"1"), mark_of(b"g", b"2")], [AGAIN + b"1", AGAIN + b"2"]
+    assert join_fill(marks, again) == join_fill(marks[::-1], again[::-1])
+
+
+def test_a_walk_is_over_only_by_the_list_that_it_began_with() -> None:
+    first, moving, second = Placement(1, ("a",)), Placement(2, ("a", "b"), ("a",)), Placement(2, ("a", "b"))
+    assert walk_of(b"marks", first) == b"marks", "as versions have it that know of no list"
+    assert wanted_of(b"marks", first) == b"marks"
+    assert wanted_of(walk_of(b"marks", second), second) == b"marks"
+    walks = [(walk_of(b"marks", first), second), (walk_of(b"marks", moving), moving), (walk_of(b"m", moving), second)]
+    assert [wanted_of(*walk) for walk in walks] == [b""] * 3
 
 
 @pytest.mark.parametrize(("ahead_ms", "skewed"), [(0, False), (4_000, False), (6_000, True), (-6_000, True)])

@@ -94,6 +94,9 @@ class NoNode:
     def leaving(self, index: int, counters: Sequence[SharedCounter]) -> tuple[int, ...]:
         return ()
 
+    def came_by(self, counter: SharedCounter) -> int:
+        return 0
+
     def not_here(self, counter: SharedCounter, *, sealed: bool) -> None:
         raise AssertionError("there is no counter")
 

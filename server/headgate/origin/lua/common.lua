@@ -57,8 +57,6 @@ local HIGHEST_FORMAT = 255
 local UNREADABLE = -2
 -- Stands before a record that moves (take_records.lua): nobody reads it.
 local SEALED_FORMAT = HIGHEST_FORMAT
--- For how long a shard keeps the list of shards without a heartbeat (placement.py).
-local PLACED_FOR_MS = 86400000
 -- Of shard time; allowances.py says why.
 local GENERATION_MS = 10000
 local generation_now = floor(now / GENERATION_MS)

@@ -1,16 +1,19 @@
 -- Merge what other regions have said of their cells; never published again.
 --
--- KEYS     the exchange hash; the indexes; when other regions were heard; then one per count, in order
+-- KEYS     the exchange hash; the indexes; when other regions were heard; the list of shards (change_list.lua); then one
+--          per count, in order
 -- ARGV[1]  flat, per count: field of the region (empty: our own, back from a peer), window,
 --          sequence, total, name (empty: not published here), reset, refunded
 -- ARGV[2]  whose beat comes with it, if any; ARGV[3] the beat
 -- ARGV[4]  whose room new records take; ARGV[5] how many bytes of it there are, at once and again per day (-1: no bound);
 --          ARGV[6] what one takes beside its name, twice; ARGV[7] seconds of a day
--- Returns  how many counts were left out, because there was no room for another record
+-- ARGV[8]  the number of the list by which the keys are placed; ARGV[9] 1 if they leave this shard
+-- Returns  how many counts were left out, because there was no room for another record; then the place of each whose
+--          record is not here and may not begin here, and below 0 of each whose record is on its way to another shard
 
-local FIRST_COUNT = 4
+local FIRST_COUNT = 5
 local room_field, most_bytes, left_out = 'k' .. ARGV[4], tonumber(ARGV[5]), 0
-local flat = parts(ARGV[1])
+local flat, not_here = parts(ARGV[1]), {}
 if ARGV[2] ~= '' then
   call('HSET', KEYS[1], 'b' .. ARGV[2], ARGV[3])
   call('ZADD', KEYS[4], now, ARGV[2])
@@ -95,6 +98,15 @@ local function take_room(size)
   return true
 end
 
+-- Whether a record may begin here.
+local by_latest
+local function may_begin()
+  if by_latest == nil then
+    by_latest = has_list(KEYS[FIRST_COUNT], tonumber(ARGV[8]))
+  end
+  return by_latest and ARGV[9] == '0'
+end
+
 -- Whether any other region counts here.
 local function counts_abroad(record)
   return record.f + record.previous_f + record.ahead_f > 0
@@ -109,8 +121,15 @@ for index = FIRST_COUNT + 1, #KEYS do
   end
   -- A record that can't be read is left to the next call that reports its key.
   local current = floor(now / flat[at + 2])
-  local record = not packed.err and load_window(key, packed[1], flat[at + 2], current)
-  if record and not packed[1] and not take_room(ARGV[6] + 2 * #name) then
+  local record, format
+  if not packed.err and not packed[1] and not may_begin() then
+    not_here[#not_here + 1] = index - FIRST_COUNT
+  elseif not packed.err then
+    record, format = load_window(key, packed[1], flat[at + 2], current)
+  end
+  if format == SEALED_FORMAT then
+    not_here[#not_here + 1] = FIRST_COUNT - index
+  elseif record and not packed[1] and not take_room(ARGV[6] + 2 * #name) then
     left_out = left_out + 1
   elseif record then
     if not seldom.come_to(record, current, key, field) then
@@ -140,4 +159,4 @@ for index = FIRST_COUNT + 1, #KEYS do
   end
 end
 
-return left_out
+return { left_out, unpack(not_here) }

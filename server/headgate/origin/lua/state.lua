@@ -102,16 +102,12 @@ end
 
 -- Whether a record of the key may begin here, by the list that the node goes by: from then on none may by an earlier
 -- one. A key that leaves begins where it belongs.
-local fence
+local by_latest
 local function may_begin(key)
-  if not fence then
-    fence = tonumber(call('HMGET', list_key, 'f')[1] or 0)
-    if fence < list_number then
-      call('HSET', list_key, 'f', list_number)
-      call('PEXPIRE', list_key, PLACED_FOR_MS)
-    end
+  if by_latest == nil then
+    by_latest = goes_by(list_key, list_number)
   end
-  if fence > list_number then
+  if not by_latest then
     return false
   end
   for index = 1, #leaving do

@@ -23,7 +23,8 @@ from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
 
 BEFORE_CALL: tuple[str, ...] = tuple(
-    f"origin/{name}" for name in ("common", "seldom", "state", "allowances", "outbox", "refund", "window", "bucket")
+    f"origin/{name}"
+    for name in ("common", "seldom", "fence", "state", "allowances", "outbox", "refund", "window", "bucket")
 )
 """Lua files that origin/call builds on. What a feature adds to a call stands between these and it."""
 
@@ -95,7 +96,7 @@ class CallOnMemory:
         """Return the key's record; a new one where there is none, if it may begin here."""
         call, memory = self._call, self._memory
         if call.number and report.key not in memory.records:
-            may_begin = memory.part(KeptPlacement).may_begin(call.number)
+            may_begin = memory.part(KeptPlacement).goes_by(call.number)
             if not may_begin or position in call.leaving:
                 return NoRecord()
         return memory.record(report)

@@ -11,6 +11,7 @@ from headgate.origin.keyspace import REGION, KeySpace
 from headgate.origin.names import key_of_name
 from headgate.origin.operation import Operation, Packed
 from headgate.origin.outbox import Outbox, index_key
+from headgate.origin.placement import SHARDS, KeptPlacement
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
 
@@ -20,7 +21,7 @@ PUBLISHED_NUMBERS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ReadComponents(Operation[list[Published | None]]):
-    """Read the components of each name; None where nothing is left, and then the name is forgotten."""
+    """Read the components of each name; None where nothing is left. Then the name is forgotten, unless keys leave."""
 
     peer: bytes
     priority: Priority
@@ -30,13 +31,15 @@ class ReadComponents(Operation[list[Published | None]]):
 
     def apply(self, memory: ShardMemory) -> list[Published | None]:
         records = [memory.records.get(key_of_name(name)) for name in self.names]
-        gone = [name for name, record in zip(self.names, records, strict=True) if record is None]
-        memory.part(Outbox).forget_names(gone, self.priority)
+        if not memory.part(KeptPlacement).keys_leave:
+            gone = [name for name, record in zip(self.names, records, strict=True) if record is None]
+            memory.part(Outbox).forget_names(gone, self.priority)
         return [record.published(self.peer) if isinstance(record, WindowRecord) else None for record in records]
 
     def pack(self, space: KeySpace) -> Packed:
         records = [space.limit(key_of_name(name)) for name in self.names]
-        return Packed([index_key(space, self.priority), *records], (REGION + self.peer, *self.names))
+        keys = [index_key(space, self.priority), *space.named(SHARDS), *records]
+        return Packed(keys, (REGION + self.peer, *self.names))
 
     def unpack(self, reply: Any, epoch: bytes) -> list[Published | None]:
         flat: list[int] = msgpack.unpackb(reply)

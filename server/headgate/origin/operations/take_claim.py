@@ -1,7 +1,8 @@
 """TakeClaim: a name that can be taken once, so that a thing happens once in a region, whichever node is asked.
 
 A claim holds until it expires, and nobody can take an expired one: so whoever claims in time is the only one ever. The
-value says who it was; the same value again is the same claim, after an answer that was lost.
+value says who it was; the same value again is the same claim, after an answer that was lost. A name is taken by the
+latest list of shards alone, as a record begins (docs/convergence.md, 12.3 and 12.4).
 """
 
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
+from headgate.origin.placement import SHARDS, KeptPlacement
 from headgate.origin.shard_memory import MemoryPart, ShardMemory
 
 CLAIM: Final = b"claim:"
@@ -24,6 +26,8 @@ class ClaimState(IntEnum):
     MINE = 0
     TAKEN = 1
     EXPIRED = 2
+    ELSEWHERE = 3
+    """It is not taken here, and can't be: it leaves, or the shard has heard of a later list."""
 
 
 class Claim(NamedTuple):
@@ -76,14 +80,23 @@ class TakeClaim(Operation[Claim]):
     name: bytes
     value: bytes
     expires_ms: int
+    number: int = 0
+    """Number of the list of shards by which it belongs here."""
+    leaving: bool = False
+    """It leaves this shard: where it is not taken yet, it can't be."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/take_claim",)
+    lua: ClassVar[tuple[str, ...]] = ("origin/fence", "origin/take_claim")
 
     def apply(self, memory: ShardMemory) -> Claim:
-        return memory.part(Claims).take(self.name, self.value, self.expires_ms, memory.sweep())
+        now_ms, claims = memory.sweep(), memory.part(Claims)
+        is_new = self.expires_ms > now_ms and claims.copy(self.name, now_ms) is None
+        if is_new and (not memory.part(KeptPlacement).goes_by(self.number) or self.leaving):
+            return Claim(ClaimState.ELSEWHERE)
+        return claims.take(self.name, self.value, self.expires_ms, now_ms)
 
     def pack(self, space: KeySpace) -> Packed:
-        return Packed(space.named(CLAIM + self.name), (self.value, self.expires_ms))
+        arguments = self.value, self.expires_ms, self.number, int(self.leaving)
+        return Packed(space.named(CLAIM + self.name, SHARDS), arguments)
 
     def unpack(self, reply: Any, epoch: bytes) -> Claim:
         state, held = reply

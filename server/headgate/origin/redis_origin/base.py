@@ -9,7 +9,7 @@ from headgate.clock import Clock
 from headgate.origin.interface import OriginError
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, R
-from headgate.origin.placement import Placement
+from headgate.origin.placement import NO_PLACEMENT, Placement
 from headgate.origin.redis_origin.scripts import Script, Scripts
 from headgate.origin.redis_origin.secrets import Login
 from headgate.origin.redis_origin.server import ShardState
@@ -49,6 +49,14 @@ class RedisOrigin(ABC):
     @property
     def shards(self) -> int:
         return len(self._spaces)
+
+    @property
+    def placement(self) -> Placement:
+        return NO_PLACEMENT
+
+    @property
+    def placed_on(self) -> Sequence[int]:
+        return range(len(self._spaces))
 
     @abstractmethod
     def shard_of(self, key: bytes) -> int: ...

@@ -30,7 +30,16 @@ class ShardsOrigin(RedisOrigin):
         self._servers: list[Server] = []
         self._numbers: dict[str, int] = {}
         self._in_use: set[int] = set()
-        self.place_by(Placement(0, self.listed))
+        self._placement = Placement(0, self.listed)
+        self.place_by(self._placement)
+
+    @property
+    def placement(self) -> Placement:
+        return self._placement
+
+    @property
+    def placed_on(self) -> Sequence[int]:
+        return self._placed_on
 
     def shard_of(self, key: bytes) -> int:
         return self._now.owner(key)
@@ -41,7 +50,8 @@ class ShardsOrigin(RedisOrigin):
     def place_by(self, placement: Placement) -> None:
         now = self._list(placement.shards)
         self._before = self._list(placement.before) if placement.before else now
-        self._now = now
+        self._now, self._placement = now, placement
+        self._placed_on = tuple(dict.fromkeys((*now.numbers, *self._before.numbers)))
 
     def _list(self, names: Sequence[str]) -> "ListedShards":
         return ListedShards(names, [self.shard_named(name) for name in names])
@@ -90,11 +100,12 @@ class ListedShards:
 
     def __init__(self, names: Sequence[str], numbers: Sequence[int]) -> None:
         self._rendezvous = Rendezvous(names)
-        self._numbers = numbers
+        self.numbers = numbers
+        """Numbers of the shards, in the order of the list."""
 
     def owner(self, key: bytes) -> int:
         """Return the number of the shard that owns a key."""
-        return self._numbers[self._rendezvous.owner(key)]
+        return self.numbers[self._rendezvous.owner(key)]
 
 
 async def _try_to_connect(server: Server) -> None:

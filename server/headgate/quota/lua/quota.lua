@@ -3,10 +3,11 @@
 --     g         drawn when this memory began
 --     n         the fence of the latest keeper
 --     d         the deadlines: until when shares hold, with and without what was taken from lost regions; and the
---               share of keys that have none of their own, with the time two windows after which it is theirs
+--               share of keys that have none of their own, with the time two windows after which it is theirs; and the
+--               number of the list of shards by which all of it was told
 --     s<name>   a key's own share, with and without what was taken; until when it holds
 --     x         how often a busy key was not noted
---     and on the first shard the keeper's store:
+--     and on the first shard of the region's list the keeper's store:
 --     l         who keeps the slices, and until when
 --     m         the mark;  r<name>  what was given of a key;  i<peer>  a message for the keeper
 --     a<peer>   which message the keeper has taken in last
@@ -42,11 +43,15 @@ local function some_parts(packed)
   end
 end
 
--- What is in force of a key, until when, and whether its own share has run out.
-local function share_in_force(deadlines, own, floor_share, window)
-  local taken_until, until_ms, unknown, settled = some_parts(deadlines)
+-- What is in force of a key, until when, and whether its own share has run out. `came_by`: the number of the list by which
+-- it came here, 0 if it was here before.
+local function share_in_force(deadlines, own, floor_share, window, came_by)
+  local taken_until, until_ms, unknown, settled, number = some_parts(deadlines)
   if not settled then
     taken_until, until_ms, unknown, settled = 0, 0, 0, 0
+  end
+  if came_by > (number or 0) then
+    return floor_share, 0, false
   end
   local share, lasting, own_until
   if own then

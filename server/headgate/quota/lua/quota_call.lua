@@ -2,7 +2,7 @@
 --
 -- ARGV[4]  packed: the place in KEYS of the quota hash, which the busy keys
 --          follow; then per quota, flat: its report (from 1 on), name, kind,
---          limit, burst, window, offered, floor, busy at
+--          limit, burst, window, offered, floor, busy at, came by
 -- Returns  after all else, per quota: the share in force, until when
 
 local quotas = parts(ARGV[4])
@@ -21,13 +21,14 @@ end
 before_reports = function()
   limit_caps, burst_caps = {}, {}
   local fields = { 'd' }
-  for at = 2, #quotas, 9 do
+  for at = 2, #quotas, 10 do
     fields[#fields + 1] = 's' .. quotas[at + 1]
   end
   local known = call('HMGET', hash, unpack(fields))
-  for at = 2, #quotas, 9 do
-    local index = (at + 7) / 9
-    local share, until_ms, expired = share_in_force(known[1], known[index + 1], quotas[at + 7], quotas[at + 5])
+  for at = 2, #quotas, 10 do
+    local index = (at + 8) / 10
+    local share, until_ms, expired = share_in_force(known[1], known[index + 1], quotas[at + 7], quotas[at + 5],
+      quotas[at + 9])
     shares[index] = { share, until_ms, expired }
     limit_caps[quotas[at]] = floor(quotas[at + 3] * share / WHOLE)
     burst_caps[quotas[at]] = floor(quotas[at + 4] * share / WHOLE)
@@ -36,8 +37,8 @@ end
 
 -- When the records are written, and so will expire.
 after_reports = function()
-  for at = 2, #quotas, 9 do
-    local index, key = (at + 7) / 9, KEYS[quotas[at]]
+  for at = 2, #quotas, 10 do
+    local index, key = (at + 8) / 10, KEYS[quotas[at]]
     local share = shares[index]
     local window = quotas[at + 5]
     local found = try('HGET', key, 'q')

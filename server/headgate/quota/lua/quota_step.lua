@@ -1,8 +1,9 @@
 -- One turn of the keeper on this shard (step.py).
 --
--- KEYS     the quota hash; the busy keys; then one record per share
+-- KEYS     the quota hash; the busy keys; the list of shards (change_list.lua); then one record per share
 -- ARGV[1]  packed: fence; generation; drawn; for how many ms shares hold, with what was taken and without
 --          (-1: as it was); the share of keys without one, since how long that is settled; how many busy keys to name;
+--          the number of the list by which keys are placed;
 --          then per share, flat: name, share, lasting, for how many ms
 -- ARGV[2]  packed: names that have no share of their own any more
 -- Returns  the shard's time; 1 or 0 where nothing was done; generation; how many busy keys were not noted;
@@ -12,13 +13,14 @@
 local hash, busy = KEYS[1], KEYS[2]
 local step = parts(ARGV[1])
 local fence, drawn, taken_ms, until_ms = step[1], step[3], step[4], step[5]
-local FIRST_SHARE = 9
+local FIRST_SHARE = 10
 local KEPT_MS = 30 * 86400000
 local FIXED, BUCKET = 1, 2
 
 call('HSETNX', hash, 'g', drawn)
 local known = call('HMGET', hash, 'g', 'n', 'x')
-if known[1] ~= step[2] or (tonumber(known[2]) or 0) > fence then
+local latest = has_list(KEYS[3], step[9])
+if known[1] ~= step[2] or (tonumber(known[2]) or 0) > fence or not latest then
   return { now, 0, known[1], 0, pack({}) }
 end
 call('HSET', hash, 'n', string.format('%.0f', fence))
@@ -30,7 +32,7 @@ for _, name in ipairs(parts(ARGV[2])) do
   call('HDEL', hash, 's' .. name)
 end
 if until_ms >= 0 then
-  call('HSET', hash, 'd', pack(now + taken_ms, now + until_ms, step[6], max(0, now - step[7])))
+  call('HSET', hash, 'd', pack(now + taken_ms, now + until_ms, step[6], max(0, now - step[7]), step[9]))
 end
 
 -- What is in use, by the record; nothing where that can't be said.
@@ -65,7 +67,7 @@ end
 local seen = {}
 for at = FIRST_SHARE, #step, 4 do
   local index = (at - FIRST_SHARE) / 4
-  local key, to = KEYS[index + 3], 6 * index
+  local key, to = KEYS[index + 4], 6 * index
   local values = try('HMGET', key, 'q', 'b', 'w')
   for offset = 1, 6 do
     seen[to + offset] = 0

@@ -1,4 +1,7 @@
-"""Operations of the keeper on its store, which is on the first shard: the lease, rows, saving; and peers' messages."""
+"""Operations of the keeper on its store: the lease, rows, saving; and peers' messages.
+
+The store is on the first shard of the region's list.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,6 +10,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 from headgate.origin.interface import LEASE_MS
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.operation import Operation, Packed
+from headgate.origin.placement import SHARDS, KeptPlacement
 from headgate.origin.shard_memory import ShardMemory
 from headgate.quota.protocol import QuotaLease
 from headgate.quota.store import QUOTA, QuotaStore
@@ -24,15 +28,23 @@ class LeaseQuotas(Operation[QuotaLease]):
     """Becomes the generation of a store that has none yet."""
     peers: Sequence[bytes]
     """Regions whose messages are read."""
+    number: int = 0
+    """Number of the list of shards by which this is the place; by an earlier one than the shard has heard of nobody
+    keeps slices."""
+    above: int = 0
+    """Fence that the keeper's is to be above: that of the store that was before this one."""
 
-    lua: ClassVar[tuple[str, ...]] = ("quota/quota_lease",)
+    lua: ClassVar[tuple[str, ...]] = ("origin/fence", "quota/quota_lease")
 
     def apply(self, memory: ShardMemory) -> QuotaLease:
-        store = memory.part(QuotaStore)
-        return store.lease(self.owner, LEASE_MS, self.drawn, self.peers, memory.epoch, memory.now_ms())
+        store, now_ms = memory.part(QuotaStore), memory.now_ms()
+        if not memory.part(KeptPlacement).has(self.number):
+            return QuotaLease(now_ms, memory.epoch, False, store.fence, store.generation, b"", ())
+        return store.lease(self.owner, LEASE_MS, self.drawn, self.peers, self.above, memory.epoch, now_ms)
 
     def pack(self, space: KeySpace) -> Packed:
-        return Packed(space.named(QUOTA), (self.owner, LEASE_MS, self.drawn, *self.peers))
+        arguments = self.owner, LEASE_MS, self.drawn, self.number, self.above
+        return Packed(space.named(QUOTA, SHARDS), (*arguments, *self.peers))
 
     def unpack(self, reply: Any, epoch: bytes) -> QuotaLease:
         time_ms, leased, fence, generation, mark, *posted = reply

@@ -9,6 +9,7 @@ from headgate.origin.bucket_record import BucketRecord
 from headgate.origin.keyspace import KeySpace
 from headgate.origin.names import key_of_name
 from headgate.origin.operation import Operation, Packed, packed
+from headgate.origin.placement import SHARDS, KeptPlacement
 from headgate.origin.shard_memory import ShardMemory
 from headgate.origin.window_record import WindowRecord
 from headgate.quota.protocol import NOT_USED, QuotaKind, QuotaSeen
@@ -27,7 +28,8 @@ class QuotaStepped(NamedTuple):
     time_ms: int
     epoch: bytes
     kept: bool
-    """False: a later keeper has been here, or the shard's memory is another one; nothing was written or read."""
+    """False: a later keeper has been here, or a later list of shards, or the shard's memory is another one; nothing was
+    written or read."""
     generation: bytes
     seen: tuple[QuotaSeen | None, ...]
     """Per share that was written; None: the key is counted, and how much of what limit that is can't be said."""
@@ -60,13 +62,17 @@ class StepQuotas(Operation[QuotaStepped]):
     """Names that have no share of their own any more."""
     most: int
     """Busy keys that are named at most."""
+    number: int = 0
+    """Number of the list of shards by which keys are placed; by an earlier one than the shard has heard of nothing is
+    written or read."""
 
-    lua: ClassVar[tuple[str, ...]] = ("origin/common", "quota/quota", "quota/quota_step")
+    lua: ClassVar[tuple[str, ...]] = ("origin/common", "origin/fence", "quota/quota", "quota/quota_step")
 
     def apply(self, memory: ShardMemory) -> QuotaStepped:
         now_ms, store = memory.sweep(), memory.part(QuotaStore)
         store.generation = store.generation or self.drawn
-        if self.fence < store.fence or self.generation != store.generation:
+        latest = memory.part(KeptPlacement).has(self.number)
+        if self.fence < store.fence or self.generation != store.generation or not latest:
             return QuotaStepped(now_ms, memory.epoch, False, store.generation, (), (), 0)
         store.fence = self.fence
         for name, share, lasting, for_ms in self.shares:
@@ -76,17 +82,20 @@ class StepQuotas(Operation[QuotaStepped]):
         if self.until_ms != UNTOUCHED:
             store.taken_until_ms, store.until_ms = now_ms + self.taken_ms, now_ms + self.until_ms
             store.share, store.settled_ms = self.share, max(0, now_ms - self.settled_ago_ms)
+            store.number = self.number
         seen = tuple(_see(name, memory, now_ms) for name, *_ in self.shares)
         busy = _busy(store, self.most, now_ms)
         return QuotaStepped(now_ms, memory.epoch, True, store.generation, seen, busy, store.dropped)
 
     def pack(self, space: KeySpace) -> Packed:
         flat: list[Any] = [self.fence, self.generation, self.drawn, self.taken_ms, self.until_ms]
-        flat += (self.share, self.settled_ago_ms, self.most)
+        flat += (self.share, self.settled_ago_ms, self.most, self.number)
         for share in self.shares:
             flat += share
         records = [space.limit(key_of_name(name)) for name, *_ in self.shares]
-        return Packed([*quota_keys(space), *records], (packed(flat), packed(list(self.forgotten))))
+        return Packed(
+            [*quota_keys(space), *space.named(SHARDS), *records], (packed(flat), packed(list(self.forgotten)))
+        )
 
     def unpack(self, reply: Any, epoch: bytes) -> QuotaStepped:
         time_ms, kept, generation, dropped, packed_seen = reply[:5]

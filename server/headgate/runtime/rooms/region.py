@@ -102,12 +102,10 @@ class RegionRoom(Room):
             data_dir=settings.data_dir,
             extension=partial(NodeSlices, monotonic=context.clock.monotonic, most=most),
             place_of=KeyPlaces(lambda: self._rules.store.current).place_of,
-            # Exchangers go by the list of their settings, so nodes beside them do, too.
-            agrees=not settings.has_peers,
         )
         self.decider, self.engine, self.region_map = node, node.engine, node.region_map
         await node.start()
-        if settings.origin.startswith(FILE_SCHEME) and self.origin.listed and not settings.has_peers:
+        if settings.origin.startswith(FILE_SCHEME) and self.origin.listed:
             self._file = OriginFile(settings.origin, self._log.history, node.lists.want)
 
     def tasks(self) -> Mapping[str, Task]:

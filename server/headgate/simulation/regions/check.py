@@ -9,6 +9,8 @@
 `lost`     after healing a region counts at least what its living nodes admitted
 `left`     nothing is taken in of a region that was removed, as soon as all know it
 `outbox`   names of keys that are gone go too
+`lists`    no key is counted on two shards of a region at any time; after healing the list that its nodes want is in
+           force, its exchangers go by it, and every key is where it belongs
 `budget`   without faults, all regions together admit no more than the limit, P, what is kept back, and what
            comes while they can't know of each other yet
 `cell`     the same for a limit of scope `cell`: no more than the limit and P, as soon as a window begins
@@ -24,12 +26,13 @@ from headgate.limiter.limit import Limit, Scope
 from headgate.origin.exchange_protocol import ForeignCount
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.outbox import Outbox
-from headgate.origin.protocol import UNREADABLE, WindowAnswer, WindowReport
+from headgate.origin.protocol import OVERTAKEN, WindowAnswer, WindowReport
 from headgate.origin.window_cells import ForeignComponent
 from headgate.origin.window_record import WindowRecord
 from headgate.simulation.lost_cells import lost_cells
+from headgate.simulation.regions.history import RegionFaultKind
 from headgate.simulation.regions.world import FOLLOWS_S, RegionsWorld, Site, region_name
-from headgate.simulation.shard import cells_of
+from headgate.simulation.shard import SimulatedShard, cells_of
 
 Cell = tuple[int, bytes, int]
 """A region, a limit key and a window."""
@@ -38,6 +41,8 @@ UNKNOWING_S: Final = 1.6
 its next flush (250 ms)."""
 
 
+FOLLOWED_LIST_S: Final = 2.5
+"""Seconds that a batch may have to come again until an exchanger knows of another list of shards."""
 FOLLOWED_S: Final = FOLLOWS_S + 2.0
 """Seconds from a removal until no batch of that region can be under way to the origin any more."""
 
@@ -58,13 +63,14 @@ class RegionsWatch:
         for site in world.sites:
             for shard in site.shards:
                 shard.on_reply = partial(self._replied, site)
-                shard.on_import = partial(self._imported, site)
+                shard.on_import = partial(self._imported, site, shard)
 
     # At every step
 
     def _replied(self, site: Site, call: Call, reply: Reply) -> None:
         for report, answer in zip(call.reports, reply.answers, strict=True):
-            if isinstance(report, WindowReport) and isinstance(answer, WindowAnswer) and answer.more != UNREADABLE:
+            self._counted_once(site, report.key)
+            if isinstance(report, WindowReport) and isinstance(answer, WindowAnswer) and answer.more >= OVERTAKEN:
                 self._learn(site, report, answer)
 
     def _learn(self, site: Site, report: WindowReport, answer: WindowAnswer) -> None:
@@ -77,7 +83,13 @@ class RegionsWatch:
             if count.region_total > sum(known.values()):
                 self._violate("doubled", f"{site.name} {_named(cell)}: {count.region_total} of {sum(known.values())}")
 
-    def _imported(self, site: Site, counts: Sequence[ForeignCount]) -> None:
+    def _counted_once(self, site: Site, key: bytes) -> None:
+        if self._world.listed and not any(shard.losses for shard in site.shards):
+            counting = [index for index, shard in enumerate(site.shards) if shard.has_open(key)]
+            if len(counting) > 1:
+                self._violate("lists", f"{site.name} counts {key.decode()} on shards {counting}")
+
+    def _imported(self, site: Site, shard: SimulatedShard, counts: Sequence[ForeignCount]) -> None:
         for index, removed in self._world.removed.items():
             now_s = self._world.loop.time()
             told = index != site.index and any(count.region == region_name(index).encode() for count in counts)
@@ -86,7 +98,8 @@ class RegionsWatch:
                     "left", f"{site.name} takes in counts of region {index}, removed at {removed.since_s:.3f}"
                 )
         for key in {count.key for count in counts}:
-            record = site.shards[self._world.shard_of(key)].record(key)
+            self._counted_once(site, key)
+            record = shard.record(key)
             if isinstance(record, WindowRecord):
                 self._check_record(site, key, record)
 
@@ -122,11 +135,27 @@ class RegionsWatch:
                 for key, record in shard.windows():
                     self._agree(site, key, record, shard.time_ms())
             self._nothing_lost(site)
+            if self._world.listed:
+                self._in_force(site)
             for exchanger in site.exchangers:
                 if exchanger is not None and not exchanger.running:
                     self._violate("tasks", f"{site.name}: a task of its exchanger has ended")
-        if not self._world.history.faults:
+        if all(fault.kind is RegionFaultKind.REGION_LISTED for fault in self._world.history.faults):
             self._within_budget()
+
+    def _in_force(self, site: Site) -> None:
+        for node in self._world.nodes(site):
+            if node.lists.changing or node.lists.placed_by != site.listed:
+                what = f"{node.lists.placed_by} in force, {site.listed} wanted: {node.lists.describe()}"
+                self._violate("lists", f"{site.name}: {what}")
+        for each in site.exchangers:
+            if each is not None and each.shard_list.placement != self._world.placement_of(site):
+                self._violate("lists", f"{site.name}: an exchanger goes by {each.shard_list.placement}")
+        for key in self._world.history.keys:
+            home = self._world.home_of(site, key.name)
+            left = [index for index, shard in enumerate(site.shards) if shard.record(key.name) and index != home]
+            if left:
+                self._violate("lists", f"{site.name}: {key.name.decode()} belongs to shard {home}, and is on {left}")
 
     def check_outbox(self) -> None:
         """Check that outboxes are empty after every window is over."""
@@ -149,11 +178,12 @@ class RegionsWatch:
         for peer in self._world.sites:
             if peer is site:
                 continue
-            there = peer.shards[self._world.shard_of(key)].record(key)
+            shard = peer.shards[self._world.place_of(peer, key)]
+            there = shard.record(key)
             known = _known_of(there, site.name.encode())
             for sequence, cell in cells_of(record).items():
                 total = cell.region_total
-                newest = peer.shards[self._world.shard_of(key)].time_ms() // limit.window_ms
+                newest = shard.time_ms() // limit.window_ms
                 if not (now_ms // limit.window_ms - 1 <= sequence and newest - 1 <= sequence <= newest + 1):
                     continue  # it no longer matters to one of them
                 if told and total != known.get(sequence, 0):
@@ -207,7 +237,8 @@ class RegionsWatch:
 
     def _way_s(self) -> float:
         spread_ms = max(self._world.history.offsets_ms) - min(self._world.history.offsets_ms)
-        return 2 * self._world.history.link_ms[1] / 1000 + spread_ms / 1000
+        followed_s = FOLLOWED_LIST_S if self._world.listed else 0.0
+        return 2 * self._world.history.link_ms[1] / 1000 + spread_ms / 1000 + followed_s
 
     def _limit(self, key: bytes) -> Limit:
         return next(known.limit for known in self._world.history.keys if known.name == key)

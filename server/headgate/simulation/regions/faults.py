@@ -1,10 +1,15 @@
 """Faults between regions and in them, and their end: from a history to the simulated world."""
 
+from typing import Final
+
+from headgate.simulation.network import shard_names
 from headgate.simulation.regions.history import RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
 from headgate.simulation.schedule import FaultSchedule
 
 SLOWER = 20.0
+STAYS: Final = 2
+"""Least amount with which another list of shards stays in force."""
 
 
 class RegionFaults(FaultSchedule[RegionFault]):
@@ -31,6 +36,9 @@ class RegionFaults(FaultSchedule[RegionFault]):
                 self._spawn(self._lose(site))
             case RegionFaultKind.REGION_REMOVED:
                 self._spawn(self._world.remove(site, tries=bool(fault.amount % 2)))
+            case RegionFaultKind.REGION_LISTED:
+                names = shard_names(len(site.shards))
+                self._spawn(self._world.change_list(site, names[fault.amount % 2 :]))
 
     def _mend(self, fault: RegionFault) -> None:
         site = self._world.sites[fault.region]
@@ -47,6 +55,8 @@ class RegionFaults(FaultSchedule[RegionFault]):
                 self._spawn(self._come_back(site))
             case RegionFaultKind.REGION_REMOVED:
                 self._spawn(self._world.add(site))
+            case RegionFaultKind.REGION_LISTED if fault.amount < STAYS:
+                self._spawn(self._world.change_list(site, shard_names(len(site.shards) - 1)))
 
     async def _lose(self, site: Site) -> None:
         for shard in site.shards:

@@ -1,6 +1,7 @@
 """Histories of several regions made from seeds: one of a few kinds of bad day."""
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -24,6 +25,11 @@ _LOSSES = (
 _ORIGINS = (RegionFaultKind.ORIGIN_STALL, RegionFaultKind.LOST_IMPORTS)
 
 
+_WORLD = tuple(
+    kind for kind in RegionFaultKind if kind not in (RegionFaultKind.REGION_REMOVED, RegionFaultKind.REGION_LISTED)
+)
+
+
 class RegionDay(NamedTuple):
     """A kind of bad day for regions."""
 
@@ -38,7 +44,7 @@ DAYS: Final = (
     RegionDay("exchangers", (RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED), 12),
     RegionDay("wiped", (*_LOSSES, RegionFaultKind.LOST_ACKS, RegionFaultKind.REPEATED, RegionFaultKind.ONE_WAY), 7),
     RegionDay("skewed", (RegionFaultKind.REGION_CLOCK, RegionFaultKind.SLOW_LINK, *_ORIGINS), 6),
-    RegionDay("world", tuple(kind for kind in RegionFaultKind if kind is not RegionFaultKind.REGION_REMOVED), 14),
+    RegionDay("world", _WORLD, 14),
 )
 
 
@@ -49,12 +55,19 @@ SCOPES_LENGTH_S: Final = (40.0, 60.0)
 """Seconds that such a day lasts: it takes about 13 s until regions follow their slices, and some windows until those
 have followed the traffic.
 """
+MOVING_LENGTH_S: Final = (24.0, 40.0)
+"""Seconds that a day lasts on which lists change: a region goes by its slices after about 13 s."""
 SCOPES_REQUESTS: Final = (2_500, 3_500)
 HOSTILE_EVERY: Final = 25
 HOSTILE_AT: Final = 24
 """Every twenty-fifth history is one in which a region is in the wrong hands."""
 JOINING_AT: Final = 22
 """Another one of twenty-five is one in which regions are removed and added again."""
+MOVING_AT: Final = 16
+MOVING_QUOTAS_AT: Final = 21
+"""Two more of twenty-five are such on which lists of shards change: one with limits that regions count together, one
+with limits of all scopes."""
+LISTED_MS: Final = (3_000, 12_000)
 REMOVED_MS: Final = (1_000, 12_000)
 LONG_FAULTS: Final = (RegionFaultKind.ONE_WAY, RegionFaultKind.PARTITION, RegionFaultKind.EXCHANGER_CRASH)
 LONG_MS: Final = (15_000, 45_000)
@@ -69,8 +82,65 @@ def generate(seed: int) -> RegionsHistory:
             return _hostile(seed)
         case at if at == JOINING_AT:
             return _joining(seed)
+        case at if at == MOVING_AT:
+            return _moving(seed, _keys, _asks_everywhere)
+        case at if at == MOVING_QUOTAS_AT:
+            return _moving(seed, _keys_of_all_scopes, _shifting_asks)
         case _:
             return _plain(seed)
+
+
+def _moving(
+    seed: int,
+    make_keys: Callable[[random.Random, int], tuple[Key, ...]],
+    make_asks: Callable[[random.Random, tuple[Key, ...], int, int], tuple[RegionAsk, ...]],
+) -> RegionsHistory:
+    """A day on which lists of shards change, with nothing else, or with links and exchangers as bad as on others."""
+    chance = random.Random(f"moving {seed}")  # noqa: S311 - to be repeated, not guessed at
+    regions, shards = chance.choice([2, 3]), chance.randint(1, 2)
+    length_us = round(chance.uniform(*MOVING_LENGTH_S) * 1e6)
+    keys = make_keys(chance, regions)
+    asks = make_asks(chance, keys, regions, length_us)
+    changes = [
+        RegionFault(
+            RegionFaultKind.REGION_LISTED,
+            chance.randrange(length_us // 5_000, length_us // 2_000),
+            chance.randint(*LISTED_MS),
+            region,
+            amount=chance.choice([0, 1, 2, 3] if shards > 1 else [0, 2]),
+        )
+        for region in chance.sample(range(regions), chance.randint(1, 2))
+    ]
+    # Some of what moves has not been told, and what is told while it moves does not arrive.
+    cuts = [
+        RegionFault(
+            RegionFaultKind.PARTITION,
+            max(0, change.at_ms - chance.randrange(4_000)),
+            chance.randint(2_000, 9_000),
+            change.region,
+        )
+        for change in changes
+        if chance.random() < 0.5
+    ]
+    day = RegionDay("moving", (*LINK_FAULTS, RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.LOST_IMPORTS), 5)
+    others = _faults(chance, day, length_us // 1000, regions, shards) if chance.random() < 0.6 else ()
+    faults = tuple(sorted([*others, *changes, *cuts], key=lambda fault: fault.at_ms))
+    return RegionsHistory(
+        seed=seed,
+        name=f"moving-{seed}",
+        regions=regions,
+        nodes=2,
+        shards=shards,
+        exchangers=chance.choice([1, 2, 2]),
+        deadline_ms=200,
+        link_ms=(1.0, chance.choice([1.0, 20.0, 80.0])),
+        unix_ms=UNIX_MS + chance.randrange(60_000),
+        offsets_ms=tuple([chance.choice([0, 0, 40, -60]) for _ in range(regions)]),
+        keys=keys,
+        asks=asks,
+        faults=faults,
+        numbers=tuple(range(len(faults))),
+    )
 
 
 def _joining(seed: int) -> RegionsHistory:
@@ -245,6 +315,12 @@ def _asks(
         region = home[key] if home[key] >= 0 and chance.random() < 0.95 else chance.randrange(regions)
         asks.append(RegionAsk(at_us, region, chance.randrange(2), key, chance.choice([1, 1, 1, 2, 5])))
     return tuple(sorted(asks))
+
+
+def _asks_everywhere(
+    chance: random.Random, keys: tuple[Key, ...], regions: int, length_us: int
+) -> tuple[RegionAsk, ...]:
+    return _asks(chance, keys, regions, length_us, times=2)
 
 
 def _faults(

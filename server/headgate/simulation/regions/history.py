@@ -37,6 +37,9 @@ class RegionFaultKind(StrEnum):
     REGION_REMOVED = "region_removed"
     """The others have a region no more as a peer, each exchanger a while after the other; then they have it again. With
     an even amount the region has no peers meanwhile, with an odd one it goes on trying."""
+    REGION_LISTED = "region_listed"
+    """A region's nodes come to want another list of shards, one after the other, and then the former one again, unless
+    the amount is 2 or more: with an even amount one with a shard more, with an odd one one with another first shard."""
     LOST_IMPORTS = "lost_imports"
     """Calls of a region's exchangers to one of its shards are lost, or the answers to them are."""
 

@@ -16,19 +16,22 @@ from typing import Final
 from headgate.limiter.limit import Algorithm
 from headgate.limiter.shares import WHOLE, floor_share
 from headgate.origin.names import exchange_name
+from headgate.origin.placement import KeptPlacement
 from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.operations.step import used_of
 from headgate.quota.protocol import QuotaKind, QuotaReport
 from headgate.quota.store import QuotaStore
 from headgate.simulation.history import Key
+from headgate.simulation.network import shard_of
 from headgate.simulation.regions.history import LINK_FAULTS, RegionFault, RegionFaultKind
 from headgate.simulation.regions.world import RegionsWorld, Site
+from headgate.simulation.shard import SimulatedShard
 
 CHECK_EVERY_S: Final = 0.25
 FAILED_OVER_MS: Final = 4_000
 """A turn of the keeper, and another one if the first began before."""
-OUTSIDE: Final = frozenset((*LINK_FAULTS, RegionFaultKind.EXCHANGER_CRASH))
-"""Faults that no region has of its own: its nodes and shards are well."""
+OUTSIDE: Final = frozenset((*LINK_FAULTS, RegionFaultKind.EXCHANGER_CRASH, RegionFaultKind.REGION_LISTED))
+"""Faults that cost no region anything of its own: its nodes and shards are well."""
 KINDS: Final = {
     Algorithm.SLIDING_WINDOW: QuotaKind.SLIDING,
     Algorithm.FIXED_WINDOW: QuotaKind.FIXED,
@@ -70,15 +73,28 @@ class QuotaWatch:
             self._violate("usage", f"{key.name.decode()}: {used} are {sum(used)} of {most}, shares {shares}")
 
     def _share(self, site: Site, key: Key) -> int:
-        shard, limit = site.shards[self._world.shard_of(key.name)], key.limit
-        name = exchange_name(key.name, key.name, limit.window_ms)
-        asked = QuotaReport(
-            0, name, KINDS[limit.algorithm], limit.requests_per_unit, limit.burst, limit.window_ms, 0, self._floor, 1
+        """The share that a shard enforces which counts the key, or of those where it may begin the largest."""
+        placement = self._world.placement_of(site)
+        before = int(placement.before[shard_of(key.name, len(placement.before))]) if placement.before else None
+        home, open_at = self._world.home_of(site, key.name), self._world.place_of(site, key.name)
+        places = {open_at}
+        if not any(shard.has_open(key.name) for shard in site.shards):
+            kept = {index: shard.memory.part(KeptPlacement).fence for index, shard in enumerate(site.shards)}
+            places = {home, *([before] if before is not None and kept[before] < placement.number else [])}
+        return max(
+            self._share_at(site.shards[index], key, 0 if index == before or placement.number < 2 else placement.number)
+            for index in places
         )
+
+    def _share_at(self, shard: SimulatedShard, key: Key, came_by: int) -> int:
+        limit = key.limit
+        name = exchange_name(key.name, key.name, limit.window_ms)
+        whole = limit.requests_per_unit, limit.burst, limit.window_ms
+        asked = QuotaReport(0, name, KINDS[limit.algorithm], *whole, 0, self._floor, 1, came_by)
         return shard.memory.part(QuotaStore).in_force(asked, shard.time_ms())[0].share
 
     def _used(self, site: Site, key: Key) -> int:
-        shard = site.shards[self._world.shard_of(key.name)]
+        shard = site.shards[self._world.place_of(site, key.name)]
         return used_of(shard.record(key.name), KINDS[key.limit.algorithm], shard.time_ms()) or 0
 
     def _has_failed_over(self) -> bool:

@@ -16,13 +16,14 @@ from headgate.exchange.site import ExchangeSite
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Scope
 from headgate.limiter.scopes import LimitsOfRegion, charges_of
+from headgate.origin.placement import KeptPlacement, Placement
 from headgate.quota.keeper import QuotaKeeper
 from headgate.quota.node_slices import NodeSlices
 from headgate.region.active import ActiveRegions
 from headgate.region.node import RegionNode
 from headgate.simulation.loop import LoopClock
-from headgate.simulation.network import NetworkedOrigin, NetworkPath
-from headgate.simulation.regions.history import RegionsHistory
+from headgate.simulation.network import NetworkedOrigin, NetworkPath, shard_names, shard_of
+from headgate.simulation.regions.history import RegionFaultKind, RegionsHistory
 from headgate.simulation.regions.links import LinkPath, SimulatedLink
 from headgate.simulation.regions.scopes import HistoryScopes
 from headgate.simulation.shard import SimulatedShard
@@ -32,6 +33,8 @@ from headgate.simulation.trace import Tracer
 INSIDE_MS = (0.2, 1.0)
 """A round trip within a region."""
 MAX_CELLS = 10_000
+LISTED_EVERY_S: Final = 0.15
+"""Seconds from node to node when their settings change."""
 FOLLOWS_S: Final = 1.5
 """Longest time in seconds until an exchanger has seen that its peers are others."""
 
@@ -39,11 +42,13 @@ FOLLOWS_S: Final = 1.5
 class Site:
     """One region: its shards, the nodes that live, and the exchangers that do."""
 
-    def __init__(self, index: int, clock: LoopClock, shards: list[SimulatedShard]) -> None:
+    def __init__(self, index: int, clock: LoopClock, shards: list[SimulatedShard], listed: tuple[str, ...]) -> None:
         self.index = index
         self.name = region_name(index)
         self.clock = clock
         self.shards = shards
+        self.listed = listed
+        """The list of shards that its settings say; none: all of them, and nothing to agree on."""
         self.nodes: list[RegionNode | None] = []
         self.limits: dict[RegionNode, LimitsOfRegion] = {}
         """Limits of the region on each node that lives."""
@@ -94,6 +99,37 @@ class RegionsWorld(Stage[RegionsHistory]):
             self._charges[key, cost] = charges_of([Charge(known.name, known.limit, cost)])
         return self._charges[key, cost]
 
+    @property
+    def listed(self) -> bool:
+        """True if regions agree on lists of shards: then each has a spare one."""
+        return any(fault.kind is RegionFaultKind.REGION_LISTED for fault in self.history.faults)
+
+    def place_of(self, site: Site, key: bytes) -> int:
+        """Index of the shard that counts a key in a region; of one that nobody counts, of one where it may begin."""
+        found = [index for index, shard in enumerate(site.shards) if shard.has_open(key)]
+        found += [index for index, shard in enumerate(site.shards) if shard.record(key) is not None]
+        return found[0] if found else self.home_of(site, key)
+
+    def home_of(self, site: Site, key: bytes) -> int:
+        """Index of the shard to which a key belongs by the latest list that any of a region's shards has heard of."""
+        placement = self.placement_of(site)
+        return int(placement.shards[shard_of(key, len(placement.shards))])
+
+    def placement_of(self, site: Site) -> Placement:
+        """The latest list of shards that any of a region's has heard of."""
+        latest = Placement(0, site.listed or shard_names(len(site.shards)))
+        for shard in site.shards:
+            kept = shard.memory.part(KeptPlacement).placement
+            latest = kept if kept.overrules(latest) else latest
+        return latest
+
+    async def change_list(self, site: Site, listed: tuple[str, ...]) -> None:
+        """Have a region's nodes want another list of shards, one after the other."""
+        site.listed = listed
+        for node in self.nodes(site):
+            node.lists.want(listed)
+            await asyncio.sleep(LISTED_EVERY_S)
+
     def _site(self, index: int) -> Site:
         history = self.history
         offset_ms = history.offsets_ms[index]
@@ -101,9 +137,10 @@ class RegionsWorld(Stage[RegionsHistory]):
             SimulatedShard(
                 LoopClock(history.unix_ms, offset_ms=offset_ms), epoch=b"%d" % shard, region=region_name(index).encode()
             )
-            for shard in range(history.shards)
+            for shard in range(history.shards + self.listed)
         ]
-        return Site(index, LoopClock(history.unix_ms, offset_ms=offset_ms), shards)
+        listed = shard_names(history.shards) if self.listed else ()
+        return Site(index, LoopClock(history.unix_ms, offset_ms=offset_ms), shards, listed)
 
     def nodes(self, site: Site) -> Iterator[RegionNode]:
         """Nodes that live."""
@@ -127,7 +164,9 @@ class RegionsWorld(Stage[RegionsHistory]):
         limits = LimitsOfRegion(self.history.regions)
         active = ActiveRegions(limits, self.history.regions, site.clock, lambda regions: None)
         node = RegionNode(
-            NetworkedOrigin(site.shards, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards], self.chance(who)),
+            NetworkedOrigin(
+                site.shards, [NetworkPath(delay_ms=INSIDE_MS) for _ in site.shards], self.chance(who), site.listed
+            ),
             run=who.encode(),
             clock=site.clock,
             random=self.chance(who),
@@ -154,7 +193,7 @@ class RegionsWorld(Stage[RegionsHistory]):
         who = f"{site.name} exchanger {number} run {site.runs}"
         chance = self.chance(who)
         peers = self._peers(site)
-        origin = NetworkedOrigin(site.shards, site.exchange_paths, self.chance(who))
+        origin = NetworkedOrigin(site.shards, site.exchange_paths, self.chance(who), site.listed)
         exchanger = Exchanger(
             ExchangeSite(site.name, origin, who.encode(), site.clock, chance, self.logger(who), self._scopes),
             {peer.name: self._link(site, peer, chance) for peer in peers},
