@@ -560,7 +560,22 @@ def hold_on_after_a_loss(patch: Patch) -> None:
 
 def late_answers_are_answers(patch: Patch) -> None:
     """A shard that answers late for everybody is asked by everybody, up to their deadlines."""
-    patch.setattr(Lateness, "missed", lambda lateness, asked, now_s: "")
+    patch.setattr(Lateness, "missed", lambda lateness, missed, sent, now_s: "")
+
+
+def count_what_was_not_sent(patch: Patch) -> None:
+    """Every question whose deadline passes while a call is late counts against the shard, sent or not."""
+    missed_deadline = ShardLink.missed_deadline
+
+    def careless(link: ShardLink) -> None:
+        missed_deadline(link)
+        now_s = link._monotonic()
+        if now_s - link._sent_s > link._deadline_s:
+            too_many = link._lateness.missed(1, link.stats.wants, now_s)
+            if too_many:
+                link.breaker.trip(too_many)
+
+    patch.setattr(ShardLink, "missed_deadline", careless)
 
 
 def one_line_for_all(patch: Patch) -> None:
@@ -800,6 +815,7 @@ OF_THEIR_OWN: Final[tuple[Planted, ...]] = (
     the_new_window_alone,
     teach_resets_once,
     late_answers_are_answers,
+    count_what_was_not_sent,
     count_every_list,
     lists_outlive_their_runs,
     straight_to_the_new_list,

@@ -1,8 +1,9 @@
-"""Lateness of a shard: whether most of those who ask it have given up waiting when it answers.
+"""Lateness of a shard: whether most of those whom it was asked for have given up waiting when it answers.
 
 A shard that answers every call, and each one too late, fails nobody's call and everybody's request: each waits for its
-deadline and goes by policy then. One late answer says nothing; most questions of a second do. Nothing is counted while
-nobody's deadline passes, and time is passed in.
+deadline and goes by policy then. One late answer says nothing; most questions of a second do. Only questions that were
+sent count: those that wait behind others are late by the queue, and a flood of them says nothing about the shard.
+Nothing is counted while no answer is late, and time is passed in.
 """
 
 import math
@@ -14,33 +15,33 @@ LEAST: Final = 5
 
 
 class Lateness:
-    """The questions to one shard that were not answered by their requests' deadlines, second by second."""
+    """The questions sent to one shard that were not answered by their requests' deadlines, second by second."""
 
-    __slots__ = ("_asked_before", "_began_s", "_missed", "_most_share")
+    __slots__ = ("_began_s", "_missed", "_most_share", "_sent_before")
 
     def __init__(self, most_share: float) -> None:
         self._most_share = most_share
         """The share of a second's questions that may miss their deadlines."""
         self._began_s = -math.inf
-        """The time at which the second that is looked at began, with the first that missed its deadline in it."""
-        self._asked_before = 0
+        """The time at which the second that is looked at began, with the first late answer in it."""
+        self._sent_before = 0
         self._missed = 0
 
-    def missed(self, asked: int, now_s: float) -> str:
-        """Take in that a question missed its deadline, and that so many were asked so far, in all.
+    def missed(self, missed: int, sent: int, now_s: float) -> str:
+        """Take in that so many questions of a call missed their deadlines, and that so many were sent so far, in all.
 
         Returns, when a second is over in which too many did, how many that were; else nothing.
         """
         if now_s >= self._began_s + 2 * SECOND_S:
-            self._begin(asked, now_s)  # it is not of the second that was looked at
-        self._missed += 1
+            self._begin(sent - missed, now_s)  # it is not of the second that was looked at
+        self._missed += missed
         if now_s < self._began_s + SECOND_S:
             return ""
-        missed, of = self._missed, max(self._missed, asked - self._asked_before)
-        self._begin(asked, now_s)
-        if missed < LEAST or missed <= self._most_share * of:
+        all_missed, of = self._missed, sent - self._sent_before
+        self._begin(sent, now_s)
+        if all_missed < LEAST or all_missed <= self._most_share * of:
             return ""
-        return f"{missed} of {of} requests missed their deadline within a second"
+        return f"{all_missed} of {of} requests missed their deadline within a second"
 
-    def _begin(self, asked: int, now_s: float) -> None:
-        self._began_s, self._asked_before, self._missed = now_s, asked, 0
+    def _begin(self, sent_before: int, now_s: float) -> None:
+        self._began_s, self._sent_before, self._missed = now_s, sent_before, 0

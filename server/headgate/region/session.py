@@ -209,6 +209,10 @@ class ShardSession(Shard):
 
     # What came of a call
 
+    def late_questions(self) -> int:
+        """Return how many questions of the call under way were given up, their requests' deadlines having passed."""
+        return self._under_way.late_questions() if self._under_way is not None else 0
+
     def received(self, result: Any, now_s: float) -> list[Decided]:
         """Take in the result of the call under way; return the decisions that follow."""
         under_way = self._end_call()

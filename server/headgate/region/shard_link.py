@@ -28,9 +28,6 @@ STALLED_S: Final = 0.05
 Shorter blames a shard for a busy machine; longer lets more requests wait in vain before the breaker opens."""
 MOST_STALLED_S: Final = 0.2
 """However long requests may wait: a call that takes longer is no accident of a busy machine."""
-SHARDS_FAULT: Final = 0.9
-"""Part of a deadline for which a call must have been under way for the shard to be late: where this process sent it
-late, or was too busy to, the shard is not to blame."""
 PROBE_CALLS: Final = 3
 """Calls of one probe: one to connect, one to be timed, and one for an accident. A slow shard is late in all."""
 FAULT_PAUSE_S: Final = 0.1
@@ -191,6 +188,15 @@ class ShardLink:
         too_long = f"a call took {took_s * 1000:.1f} ms"
         self.last_error = "" if in_time else too_long
         self.breaker.record(in_time, too_long)
+        if self.breaker.closed and self._missed and took_s > self._deadline_s:
+            self._late()
+
+    def _late(self) -> None:
+        """Count whom the answer is too late for: one says little, but late for most is as bad for them as away."""
+        too_many = self._lateness.missed(self.session.late_questions(), self.stats.wants, self._monotonic())
+        if too_many:
+            self.last_error = too_many
+            self.breaker.trip(too_many)
 
     def _failed(self, error: str) -> None:
         self._sent_s = math.inf
@@ -262,16 +268,8 @@ class ShardLink:
     def missed_deadline(self) -> None:
         """Note that a request's deadline passed before its question was answered."""
         self._missed = True
-        now_s = self._monotonic()
-        under_way_s = now_s - self._sent_s
-        if under_way_s > self._stalled_s:
+        if self._monotonic() - self._sent_s > self._stalled_s:
             self.breaker.record(False, "a request's deadline passed, and the shard seems stalled")
-        elif under_way_s >= SHARDS_FAULT * self._deadline_s:
-            # One late answer says little. But a shard that is late for most is as bad for them as one that is away.
-            too_many = self._lateness.missed(self.stats.wants, now_s)
-            if too_many:
-                self.last_error = too_many
-                self.breaker.trip(too_many)
 
     def heard_older(self, older: int) -> None:
         """Keep allowances within `P` while there are nodes of a version that would not leave room for more."""

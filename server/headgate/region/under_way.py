@@ -57,6 +57,10 @@ class CallUnderWay:
         self.moved: set[int] = set()
         """Positions of reports whose records are elsewhere, or on their way: they are asked for again."""
 
+    def late_questions(self) -> int:
+        """Return how many of its questions nobody waits for any more."""
+        return sum([question.request.decided for question in self.questions])
+
     def reply_of(self, result: Any) -> Reply:
         """Return the call's reply out of the result of what was sent. Raises ValueError if it is another call's."""
         reply: Reply = result if self.extended is None else self.extended.reply_of(result)

@@ -5,13 +5,13 @@ from headgate.region.lateness import Lateness
 
 
 def verdicts(share: float, seconds: list[tuple[int, int]]) -> list[str]:
-    """Return what is said in seconds in which so many are asked, and so many of them miss, evenly."""
-    lateness, asked, said = Lateness(share), 0, list[str]()
-    for second, (asks, misses) in enumerate(seconds):
-        for number in range(asks):
-            asked += 1
-            if number * misses // asks != (number + 1) * misses // asks:
-                said.append(lateness.missed(asked, second + number / asks))
+    """Return what is said in seconds in which so many are sent, one by one, and so many of them miss, evenly."""
+    lateness, sent, said = Lateness(share), 0, list[str]()
+    for second, (sends, misses) in enumerate(seconds):
+        for number in range(sends):
+            sent += 1
+            if number * misses // sends != (number + 1) * misses // sends:
+                said.append(lateness.missed(1, sent, second + number / sends))
     return [reason for reason in said if reason]
 
 
@@ -34,6 +34,12 @@ def test_most_of_a_second_is_said_when_it_is_over(seconds: list[tuple[int, int]]
 
 def test_it_says_how_many() -> None:
     assert verdicts(0.5, [(20, 20)] * 2) == ["21 of 21 requests missed their deadline within a second"]
+
+
+def test_questions_of_one_call_count_each() -> None:
+    lateness = Lateness(0.5)
+    said = [lateness.missed(8, sent, second) for sent, second in [(8, 0.0), (30, 0.5), (31, 1.0)]]
+    assert said == ["", "", "24 of 31 requests missed their deadline within a second"]
 
 
 def test_a_share_of_one_says_nothing() -> None:
