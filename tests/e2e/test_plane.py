@@ -43,6 +43,10 @@ def test_a_day_of_an_operator(site: PlaneSite, rules: Path) -> None:
         assert limits(node) == {"edge:user": 5, "edge:user=acme": 1, "api:key": 7}
         status, output = site.rules(root, "status")
         assert (status, "in force on 2 of 2 followers" in output) == (0, True), output
+        told = site.status(root)
+        assert (told["head"], sorted(told["domains"]), told["rollouts"]) == (2, ["api", "edge"], [])
+        shown = [(one["node"], one["role"], one["index"], one["age_s"], one["refused"]) for one in told["nodes"]]
+        assert shown == [("n1", "node", 2, 0.0, {}), ("relay", "relay", 2, 0.0, {})]
         assert site.rules(root, "rollback", "--why", "undo")[0] == 0
         assert limits(node) == {"edge:user": 5, "api:key": 7}
         entries = site.rules_json(root, "history")
@@ -88,7 +92,7 @@ def test_a_domain_with_a_problem_is_refused_alone_and_by_name(site: PlaneSite, r
         bad = ("put", "--domain", "api", "key=x", "--rule", '{"rate_limit": {"unit": "day"}}')
         status, output = site.rules(root, *bad)
         assert (status, "api: key=x: rate_limit has no `requests_per_unit`" in output) == (1, True), output
-        assert site.status(root)["index"] == 2
+        assert site.status(root)["head"] == 2
 
 
 def test_a_change_to_another_head_than_expected_is_refused(site: PlaneSite, rules: Path) -> None:
@@ -103,6 +107,9 @@ def test_a_change_to_another_head_than_expected_is_refused(site: PlaneSite, rule
         assert "since then: entry 2 by ops, of edge (floods)" in output
 
 
+MORE = "domain: edge\ndescriptors:\n- {key: tenant, value: t1, rate_limit: {unit: day, requests_per_unit: 9}}\n"
+
+
 def test_changes_from_a_file_are_one_entry(site: PlaneSite, tmp_path: Path) -> None:
     root = free_address()
     rule = {"rate_limit": {"unit": "day", "requests_per_unit": 5}}
@@ -110,11 +117,14 @@ def test_changes_from_a_file_are_one_entry(site: PlaneSite, tmp_path: Path) -> N
     file = tmp_path / "tenants.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
     with site.plane("root", root), site.node("n1", root, ready=False) as node:
-        assert site.rules_json(root, "put", "--now", "--file", str(file))["changed"] == 500
+        assert site.rules_json(root, "put", "--now", str(file))["changed"] == 500
         node.wait_ready()
         assert node.get("/rules").json()["total"] == 500
-        assert site.rules_json(root, "put", "--now", "--file", str(file))["changed"] == 0
-        assert site.rules_json(root, "delete", "--now", "--file", str(file))["index"] == 2
+        assert site.rules_json(root, "put", "--now", str(file))["changed"] == 0
+        rules = write_rules(tmp_path / "more", MORE) / "edge.yaml"
+        assert site.rules_json(root, "put", "--now", str(rules))["changed"] == 1, "a rules file, of which others stay"
+        assert site.rules(root, "put", "user=ann", "--limit", "1/day")[1].count("a rule is named with --domain D") == 1
+        assert site.rules_json(root, "delete", "--now", str(file))["index"] == 3
 
 
 def test_only_those_who_may_change_a_domain_do(site: PlaneSite, rules: Path) -> None:

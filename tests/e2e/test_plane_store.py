@@ -15,7 +15,7 @@ import pytest
 from headgate.plane.codec import SERVICE
 from headgate.v1 import rules_pb2 as pb
 
-from tests.support.headgate import Headgate, write_rules
+from tests.support.headgate import Headgate, start, write_rules
 from tests.support.plane import CountingFollower, PlaneSite, free_address, limits
 from tests.support.postgresql import PostgresqlServer
 from tests.support.waiting import PATIENCE_S, wait_until
@@ -104,7 +104,7 @@ def wait_for_followers(site: PlaneSite, root: str, number: int) -> None:
 
     def all_have_it() -> bool:
         status, said = site.rules(root, "status", "--json")
-        return status == 0 and len(json.loads(said)["followers"]) == number
+        return status == 0 and len(json.loads(said)["nodes"]) == number
 
     wait_until(all_have_it, "all followers")
 
@@ -197,6 +197,16 @@ def test_a_root_starts_without_its_store_on_what_it_had(
         assert plane_of(process)["store"]["reached"] is False
     with site.plane("new", address, "--plane-store", nowhere) as process:
         assert process.get("/readyz").status == 503, "it has nothing to hand on"
+
+
+def test_a_root_without_a_directory_takes_its_copy_from_the_store(site: PlaneSite, rules: Path, url: str) -> None:
+    address = free_address()
+    flags = ("--listen", address, "--store", url, "--token-file", str(site.directory / "tokens"))
+    for _ in range(2):
+        with start("plane", *flags, "--http", "127.0.0.1:0") as process:
+            process.wait_for_event("plane_serving")
+            assert site.rules(address, "publish", str(rules), "--now")[0] == 0
+            assert site.status(address)["head"] == 1
 
 
 def test_a_root_of_its_own_moves_into_a_store_and_back(site: PlaneSite, rules: Path, url: str) -> None:

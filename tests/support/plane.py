@@ -51,8 +51,8 @@ class PlaneSite:
             rights = ["--plane-rights-file", str(self.directory / "rights")]
         with start(
             "plane",
-            *("--data-dir", str(self.directory / name), "--node-id", name),
-            *("--admin-grpc", address, "--admin-token-file", str(self.directory / "tokens")),
+            *("--listen", address, "--store", str(self.directory / name), "--node-id", name),
+            *("--token-file", str(self.directory / "tokens")),
             *("--http", "127.0.0.1:0", "--plane-token-file", str(self.tokens["node"])),
             *rights,
             *arguments,
@@ -74,7 +74,7 @@ class PlaneSite:
 
     def rules(self, address: str, *arguments: str, who: str = "ops") -> tuple[int, str]:
         """Exit status and output of `headgate rules …`, asked of a plane."""
-        done = run("rules", *arguments, "--addr", address, "--token-file", str(self.tokens[who]))
+        done = run("rules", *arguments, "--plane", address, "--token-file", str(self.tokens[who]))
         return done.returncode, done.stdout + done.stderr
 
     def status(self, address: str) -> Any:

@@ -1,26 +1,31 @@
 """`headgate plane`: keep the rules of all nodes, as the root, or hand them on, as a relay."""
 
 import argparse
+from typing import Any, Final
 
 from headgate.cli.serve import add_settings, flags_of, run_with_settings
 from headgate.config import Settings
 from headgate.console.parsers import Commands
 
 _EPILOG = """
-The flags are those of `headgate serve`, so that one config file does for both; what is about requests is not used. It
-listens on --admin-grpc, for nodes (--rules plane://host:port), for relays (--upstream) and for `headgate rules publish`
-and its kin, with the tokens and certificates of operators; and on --http for health and metrics. Its log is in
---data-dir; several roots share one in PostgreSQL (--plane-store). See docs/plane.md.
+It listens on --listen, for nodes (--rules plane://host:port), for relays (--upstream) and for `headgate rules publish`
+and its kin, who show a token of --token-file or a certificate; and on --http for health and metrics. Its log is in
+--store: in a directory, or in PostgreSQL, which several roots share, each with a copy in --data-dir. See docs/plane.md.
+
+The other flags are those of `headgate serve`, so that one config file does for both; what is about requests is not
+used.
 
 exit status: as of `headgate serve`
 
 examples:
-  headgate plane --data-dir /var/lib/headgate --admin-grpc 0.0.0.0:8083 --admin-token-file tokens
-  headgate plane --plane-store postgresql://headgate@db/plane --data-dir /var/lib/headgate --admin-grpc 0.0.0.0:8083 \\
-    --admin-token-file tokens
-  headgate plane --upstream root:8083 --plane-token-file token --data-dir /var/lib/headgate --admin-grpc 0.0.0.0:8083 \\
-    --admin-token-file tokens
+  headgate plane --listen 0.0.0.0:8083 --store /var/lib/headgate --token-file tokens
+  headgate plane --listen 0.0.0.0:8083 --store postgresql://headgate@db/plane --data-dir /var/lib/headgate \\
+    --token-file tokens
+  headgate plane --listen 0.0.0.0:8083 --store /var/lib/headgate --token-file tokens --upstream root:8083 \\
+    --plane-token-file token
 """
+_OTHERWISE: Final = ("token_file", "upstream")
+"""Settings whose flags mean something else here, or may be repeated."""
 
 
 def add_parser(commands: Commands) -> None:
@@ -33,13 +38,38 @@ def add_parser(commands: Commands) -> None:
         argument_default=argparse.SUPPRESS,
         allow_abbrev=False,
     )
-    add_settings(parser)
+    group = parser.add_argument_group("plane")
+    group.add_argument(
+        "--listen", dest="admin_grpc", metavar="ADDR", help="host:port or unix:/path for nodes, relays and operators"
+    )
+    group.add_argument(
+        "--store",
+        metavar="DIR|URL",
+        help="a directory (`data_dir`), or postgresql://user@host:port/database (`plane_store`)",
+    )
+    group.add_argument(
+        "--token-file", dest="admin_token_file", metavar="FILE", help="who may follow and change: lines NAME=TOKEN"
+    )
+    group.add_argument(
+        "--upstream", action="append", metavar="ADDR", help="be a relay of the plane there; repeatable, as roots may be"
+    )
+    add_settings(parser, _OTHERWISE)
     parser.set_defaults(command=plane)
 
 
 def plane(args: argparse.Namespace) -> int:
     """Serve a plane until a signal ends it. Returns the exit status."""
-    return run_with_settings(flags_of(args), _run, unused=("rules",))
+    return run_with_settings(_settings_of(flags_of(args)), _run, unused=("rules",))
+
+
+def _settings_of(flags: dict[str, Any]) -> dict[str, Any]:
+    """Name flags of a plane as the settings that they are."""
+    store, upstream = flags.pop("store", None), flags.pop("upstream", None)
+    if store is not None:
+        flags["data_dir" if "://" not in store and not store.startswith("file:") else "plane_store"] = store
+    if upstream is not None:
+        flags["upstream"] = ",".join(upstream)
+    return flags
 
 
 def _run(settings: Settings) -> int:

@@ -3,7 +3,7 @@
 import argparse
 import os
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from headgate.config import (
@@ -58,13 +58,13 @@ def add_parser(commands: Commands) -> None:
     parser.set_defaults(command=serve)
 
 
-def add_settings(parser: argparse.ArgumentParser) -> None:
-    """A flag for every setting, and one for the file that may hold them."""
+def add_settings(parser: argparse.ArgumentParser, besides: Collection[str] = ()) -> None:
+    """A flag for every setting besides some, and one for the file that may hold them."""
     parser.add_argument(CONFIG_FLAG, metavar="FILE", help=f"YAML file with settings [{CONFIG_ENV}]")
     for section in dict.fromkeys(setting.section for setting in SETTINGS):
         group = parser.add_argument_group(section.lower())
         for setting in SETTINGS:
-            if setting.section == section:
+            if setting.section == section and setting.name not in besides:
                 _add_flag(group, setting)
 
 

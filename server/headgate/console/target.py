@@ -1,6 +1,7 @@
 """Server that a command talks to, and proof that it shows there: address, TLS and token, the same flags for all."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ HTTP_THERE = "http1.x server"
 ADDR_HELP = "host:port or unix:/path (default: %(default)s)"
 
 
-def add_target(parser: argparse.ArgumentParser, address: str, addr_help: str = ADDR_HELP) -> None:
-    """Add the flags; `address` is what is asked where nothing is said."""
-    parser.add_argument("--addr", default=address, help=addr_help)
+def add_target(
+    parser: argparse.ArgumentParser, address: str, addr_help: str = ADDR_HELP, names: Sequence[str] = ("--addr",)
+) -> None:
+    """Add the flags; `address` is what is asked where nothing is said, `names` are those of the flag that says it."""
+    parser.add_argument(*names, dest="addr", metavar="ADDR", default=address, help=addr_help)
     parser.add_argument(
         "--timeout", type=_seconds, default=2.0, metavar="S", help="seconds to wait (default: %(default)s)"
     )

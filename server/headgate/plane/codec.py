@@ -197,7 +197,7 @@ def decode_from_follower(data: bytes) -> FromFollower:
     raise BadRequest("an empty message")
 
 
-def encode_follower(state: FollowerState) -> pb.Follower:
+def encode_follower(state: FollowerState, age_ms: int = 0) -> pb.Follower:
     return pb.Follower(
         name=state.name,
         region=state.region,
@@ -210,6 +210,7 @@ def encode_follower(state: FollowerState) -> pb.Follower:
             for item in state.refused[:MOST_REFUSALS]
         ],
         rollouts=map(encode_counts, state.rollouts[:MOST_ROLLOUTS]),
+        age_ms=age_ms,
     )
 
 

@@ -83,6 +83,11 @@ def added(total: int, *numbers: int) -> int:
     return content.added(total, *numbers)
 
 
+def domain_version(total: int) -> str:
+    """Version of a domain, from its sum."""
+    return content.version_of(total)
+
+
 def set_version(domains: Mapping[str, int]) -> str:
     """Version of a set, from the sum of each domain."""
     numbers: Iterable[int] = (

@@ -5,6 +5,7 @@ between its first reading and its end.
 """
 
 import sqlite3
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -98,11 +99,14 @@ class SqliteConnection:
 class Sqlite:
     """A file in the data directory; implements `Database`."""
 
-    def __init__(self, directory: Path, *, is_copy: bool = False) -> None:
-        """Open the file, and make it where there is none. Raises ConfigError.
+    def __init__(self, directory: Path | None, *, is_copy: bool = False) -> None:
+        """Open the file, and make it where there is none; without a directory it is gone with the process. Raises
+        ConfigError.
 
         What is said to be written is on disk; of a copy, which others have too, a power cut may take the last entries.
         """
+        self._scratch = None if directory is not None else tempfile.TemporaryDirectory(prefix="headgate-plane-")
+        directory = directory or Path(self._scratch.name if self._scratch else "")
         self._path = directory / FILE_NAME
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -145,3 +149,5 @@ class Sqlite:
 
     def close(self) -> None:
         self._writer.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()

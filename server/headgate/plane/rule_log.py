@@ -89,6 +89,11 @@ class RuleLog:
         """Domains that have rules, by name."""
         return self._domains
 
+    def versions(self, most: int) -> list[tuple[str, str]]:
+        """Return the versions of domains, in the order of their names; at most so many."""
+        domains = self._domains
+        return [(name, content.domain_version(domains[name].total)) for name in sorted(domains)[:most]]
+
     def refresh(self) -> Position:
         """Look where the log ends: another process may have written."""
         with self._database.reading() as connection:

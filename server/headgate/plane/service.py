@@ -14,6 +14,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.endpoint.admins import AdminMethod, Operator, admin_method
 from headgate.errors import BadRequest, Misconfigured
 from headgate.limiter.limit import MILLION
+from headgate.plane.ages import ages_of
 from headgate.plane.codec import (
     SERVICE,
     decode_changes,
@@ -38,6 +39,8 @@ from headgate.v1 import rules_pb2 as pb
 MOST_HISTORY: Final = 1_000
 """Entries in one answer of the history."""
 MOST_DOMAINS_READ: Final = 10_000
+MOST_NAMED: Final = 1_000
+"""Domains that a status names."""
 MOST_SHADOW_MS: Final = 7 * 86_400_000
 """Longest time of a shadow: what is to last belongs into the rules."""
 MOST_PROBLEMS: Final = 1_000
@@ -136,6 +139,7 @@ class RulesService:
         entries, _first = await plane.read(lambda: log.history(0, 1))
         found = await plane.read(self._under_way)
         now_ms, followers = plane.clock.now_ms(), plane.everybody()
+        ages_ms = await plane.read(lambda: ages_of(followers, log, now_ms))
         return pb.StatusResponse(
             head=encode_position(log.position),
             head_made_ms=entries[0].made_ms if entries else 0,
@@ -143,10 +147,11 @@ class RulesService:
             domains=len(log.domains),
             upstream=plane.upstream,
             fresh_ms=max(0, now_ms - plane.age_ms()),
-            followers=map(encode_follower, followers),
+            followers=map(encode_follower, followers, ages_ms),
             now_ms=now_ms,
             rollouts=encode_rollouts(found, plane.tallies, followers, now_ms),
             shadows=encode_shadows(found),
+            named=[pb.DomainVersion(domain=name, version=version) for name, version in log.versions(MOST_NAMED)],
         )
 
     async def read(self, request: pb.ReadRequest, operator: Operator) -> AsyncIterator[bytes]:

@@ -48,7 +48,7 @@ STOP_TIMEOUT_S: Final = 5.0
 def run_plane(settings: Settings) -> int:
     """Serve a plane until told to stop; the exit status. Raises ConfigError when it can't start."""
     if settings.admin_grpc is None:
-        raise ConfigError("admin_grpc: `headgate plane` needs it (--admin-grpc ADDR): nodes and operators call there")
+        raise ConfigError("admin_grpc: `headgate plane` needs it (--listen ADDR): nodes and operators call there")
     return run_process(settings, PlaneProcess)
 
 

@@ -13,18 +13,19 @@ from headgate.plane.rule_log import RuleLog
 
 def open_log(settings: Settings, clock: Clock, rng: random.Random) -> tuple[RuleLog, Mirrored | None]:
     """Open the log, and the store that it is written to where several roots do. Raises ConfigError."""
-    if settings.data_dir is None:
-        raise ConfigError("data_dir: `headgate plane` needs it (--data-dir DIR): its log is there")
 
     def new_name() -> str:
         # By the time, so that the names of later logs sort behind those of earlier ones.
         return f"{clock.now_ms():013d}-{rng.getrandbits(32):08x}"
 
     directory, promote = settings.data_dir, settings.promote
+    # A copy of what is in a database may be gone with the process: it is taken from there again.
     if settings.plane_store is not None:
         store = open_postgresql(settings.plane_store)
         mirrored = Mirrored(store, Sqlite(directory), clock, new_name, promote=promote)
         return RuleLog(mirrored), mirrored
+    if directory is None:
+        raise ConfigError("data_dir: `headgate plane` needs it (--store DIR): its log is there")
     log = RuleLog(Sqlite(directory))
     if settings.upstream is None and (log.is_copy or not log.position.plane):
         _refuse_copy(log, directory, promote=promote)

@@ -94,7 +94,7 @@ class Report(_message.Message):
     def __init__(self, followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ...) -> None: ...
 
 class Follower(_message.Message):
-    __slots__ = ("name", "region", "software", "relay", "has", "since_ms", "refused", "rollouts")
+    __slots__ = ("name", "region", "software", "relay", "has", "since_ms", "refused", "rollouts", "age_ms")
     NAME_FIELD_NUMBER: _ClassVar[int]
     REGION_FIELD_NUMBER: _ClassVar[int]
     SOFTWARE_FIELD_NUMBER: _ClassVar[int]
@@ -103,6 +103,7 @@ class Follower(_message.Message):
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
+    AGE_MS_FIELD_NUMBER: _ClassVar[int]
     name: str
     region: str
     software: str
@@ -111,7 +112,8 @@ class Follower(_message.Message):
     since_ms: int
     refused: _containers.RepeatedCompositeFieldContainer[Refusal]
     rollouts: _containers.RepeatedCompositeFieldContainer[RolloutCounts]
-    def __init__(self, name: _Optional[str] = ..., region: _Optional[str] = ..., software: _Optional[str] = ..., relay: bool = ..., has: _Optional[_Union[Position, _Mapping]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., rollouts: _Optional[_Iterable[_Union[RolloutCounts, _Mapping]]] = ...) -> None: ...
+    age_ms: int
+    def __init__(self, name: _Optional[str] = ..., region: _Optional[str] = ..., software: _Optional[str] = ..., relay: bool = ..., has: _Optional[_Union[Position, _Mapping]] = ..., since_ms: _Optional[int] = ..., refused: _Optional[_Iterable[_Union[Refusal, _Mapping]]] = ..., rollouts: _Optional[_Iterable[_Union[RolloutCounts, _Mapping]]] = ..., age_ms: _Optional[int] = ...) -> None: ...
 
 class RolloutCounts(_message.Message):
     __slots__ = ("domain", "rollout", "staged_decided", "staged_denied", "base_decided", "base_denied")
@@ -294,7 +296,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("head", "head_made_ms", "rules", "domains", "upstream", "fresh_ms", "followers", "now_ms", "rollouts", "shadows")
+    __slots__ = ("head", "head_made_ms", "rules", "domains", "upstream", "fresh_ms", "followers", "now_ms", "rollouts", "shadows", "named")
     HEAD_FIELD_NUMBER: _ClassVar[int]
     HEAD_MADE_MS_FIELD_NUMBER: _ClassVar[int]
     RULES_FIELD_NUMBER: _ClassVar[int]
@@ -305,6 +307,7 @@ class StatusResponse(_message.Message):
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
     ROLLOUTS_FIELD_NUMBER: _ClassVar[int]
     SHADOWS_FIELD_NUMBER: _ClassVar[int]
+    NAMED_FIELD_NUMBER: _ClassVar[int]
     head: Position
     head_made_ms: int
     rules: int
@@ -315,7 +318,16 @@ class StatusResponse(_message.Message):
     now_ms: int
     rollouts: _containers.RepeatedCompositeFieldContainer[Rollout]
     shadows: _containers.RepeatedCompositeFieldContainer[Shadow]
-    def __init__(self, head: _Optional[_Union[Position, _Mapping]] = ..., head_made_ms: _Optional[int] = ..., rules: _Optional[int] = ..., domains: _Optional[int] = ..., upstream: _Optional[str] = ..., fresh_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., now_ms: _Optional[int] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ..., shadows: _Optional[_Iterable[_Union[Shadow, _Mapping]]] = ...) -> None: ...
+    named: _containers.RepeatedCompositeFieldContainer[DomainVersion]
+    def __init__(self, head: _Optional[_Union[Position, _Mapping]] = ..., head_made_ms: _Optional[int] = ..., rules: _Optional[int] = ..., domains: _Optional[int] = ..., upstream: _Optional[str] = ..., fresh_ms: _Optional[int] = ..., followers: _Optional[_Iterable[_Union[Follower, _Mapping]]] = ..., now_ms: _Optional[int] = ..., rollouts: _Optional[_Iterable[_Union[Rollout, _Mapping]]] = ..., shadows: _Optional[_Iterable[_Union[Shadow, _Mapping]]] = ..., named: _Optional[_Iterable[_Union[DomainVersion, _Mapping]]] = ...) -> None: ...
+
+class DomainVersion(_message.Message):
+    __slots__ = ("domain", "version")
+    DOMAIN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    domain: str
+    version: str
+    def __init__(self, domain: _Optional[str] = ..., version: _Optional[str] = ...) -> None: ...
 
 class Shadow(_message.Message):
     __slots__ = ("domain", "path", "until_ms", "who", "why")

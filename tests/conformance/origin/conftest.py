@@ -266,6 +266,10 @@ def sentinel() -> Iterator[RedisSetup]:
 REDIS = ["one_redis", "limited", "three_shards", "cluster", "sentinel"]
 
 
+WITH_A_LIST = ["memory", *(kind for kind in REDIS if kind != "cluster")]
+"""A Cluster has no list of shards: it moves its slots itself."""
+
+
 @pytest.fixture(params=["memory", *REDIS])
 async def harness(request: pytest.FixtureRequest) -> AsyncIterator[Harness]:
     if request.param == "memory":

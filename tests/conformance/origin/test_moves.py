@@ -28,7 +28,7 @@ from headgate.origin.placement import NO_PLACEMENT, Placement
 from headgate.origin.protocol import ELSEWHERE, SEALED, Report
 
 from tests.conformance.origin.cases import SEQUENCE, START_MS, WINDOW_MS, bucket, cell, window
-from tests.conformance.origin.conftest import Harness
+from tests.conformance.origin.conftest import WITH_A_LIST, Harness
 from tests.support.waiting import PATIENCE_S
 
 FIRST = Placement(1, ("a", "b"))
@@ -117,9 +117,8 @@ async def walk(harness: Harness, run: bytes, after: bytes = WHEREVER) -> RecordP
     return await harness.origin.run(0, WalkRecords(2, run, after), PATIENCE_S)
 
 
+@pytest.mark.parametrize("harness", WITH_A_LIST, indirect=True)
 async def test_one_node_walks_and_another_goes_on_where_it_died(harness: Harness) -> None:
-    if not harness.origin.listed and harness.origin.shards > 1:
-        pytest.skip("a Cluster has no list")
     keys = [window("run", 1, cell(1), key=f"key-{number}") for number in range(300)]
     await told(harness, SECOND)
     await harness.origin.run(0, Call(tuple(keys), (), 2), PATIENCE_S)
@@ -225,9 +224,8 @@ async def test_while_keys_leave_no_name_is_forgotten(harness: Harness) -> None:
     assert not (await changes(harness, Priority.NORMAL)).names
 
 
+@pytest.mark.parametrize("harness", WITH_A_LIST, indirect=True)
 async def test_a_walk_names_what_is_published_before_all_else_and_after_it(harness: Harness) -> None:
-    if not harness.origin.listed and harness.origin.shards > 1:
-        pytest.skip("a Cluster has no list")
     await told(harness, SECOND)
     await harness.origin.run(0, PutRecords(2, [], PUBLISHED), PATIENCE_S)
     page = await walk(harness, b"one")

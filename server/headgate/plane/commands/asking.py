@@ -26,7 +26,7 @@ def add_command(
 ) -> argparse.ArgumentParser:
     """Add a command that asks a plane."""
     parser = actions.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".", epilog=epilog)
-    add_target(parser, DEFAULT_ADDR)
+    add_target(parser, DEFAULT_ADDR, names=("--plane", "--addr"))
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.set_defaults(command=command, timeout=TIMEOUT_S)
     if changes:

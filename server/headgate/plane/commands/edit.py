@@ -13,8 +13,11 @@ from headgate.console.parsers import Commands
 from headgate.errors import ConfigError
 from headgate.plane.commands.asking import add_command, ask
 from headgate.plane.commands.changing import conclude, send
+from headgate.plane.commands.publish import compiled
 from headgate.plane.commands.stages import add_stage_flags
 from headgate.plane.entry import RuleChange
+from headgate.plane.rule_text import rules_of
+from headgate.rules.directory import EXTENSIONS
 from headgate.rules.limits import UNITS
 from headgate.v1 import rules_pb2 as pb
 
@@ -22,12 +25,13 @@ MAX_FILE_BYTES: Final = 1024**3
 _LIMIT = re.compile(r"(\d+)/(\w+)")
 
 _EPILOG = r"""
-A rule is named by its domain and the way to it, `key=value,key=value`; `key=` is the rule for any value. One call is
-one entry of the log, all or nothing; more than 10,000 changes are several, and those of one domain need --now. What is
-tighter for somebody goes in stages, unless --now is said; a rollback is in force at once.
+A rule is named by its domain and the way to it, `key=value,key=value`; `key=` is the rule for any value. Without
+--domain, FILE names many: a rules file (*.yaml, *.yml), or lines of JSON with the fields of a descriptor, as
+{"domain": "edge", "path": [["user", "acme"]], "rule": {"rate_limit": …}}; without "rule" it is deleted. `-` is stdin,
+of such lines. Rules that FILE does not name stay.
 
---file has a line of JSON for each change: {"domain": "edge", "path": [["user", "acme"]], "rule": {"rate_limit": …}}
-with the fields of a descriptor; without "rule" it is deleted. `-` is stdin.
+One call is one entry of the log, all or nothing; more than 10,000 changes are several, and those of one domain need
+--now. What is tighter for somebody goes in stages, unless --now is said; a rollback is in force at once.
 
 exit status: 0 changed, or nothing to change (with --follow: and in force for everybody); 1 refused, not in force
 everywhere within --wait, or a rollout that was rolled back or ended; 2 error (the message is on stderr)
@@ -35,7 +39,7 @@ everywhere within --wait, or a rollout that was rolled back or ended; 2 error (t
 examples:
   headgate rules put --domain edge user=acme --limit 10/minute --now --why "squeeze acme, ticket 4711"
   headgate rules put --domain edge user=acme,path=/a --rule '{"rate_limit": {"unit": "day", "requests_per_unit": 5}}'
-  headgate rules put --file tenants.jsonl --expect-denials 2% --follow --why "nightly run of billing"
+  headgate rules put tenants.jsonl --expect-denials 2% --follow --why "nightly run of billing"
   headgate rules delete --domain edge user=acme --why "over"
   headgate rules rollback --why "undo"
 """
@@ -70,23 +74,24 @@ def add_parsers(actions: Commands) -> None:
 
 def _add_rule(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--domain", metavar="D", help="the domain of the rule")
-    parser.add_argument("path", nargs="?", metavar="key=value[,key=value]", help=descriptors.HELP)
-    parser.add_argument("--file", metavar="FILE", help="changes as lines of JSON; - is stdin")
+    parser.add_argument(
+        "rule_or_file", metavar="key=value[,key=value]|FILE", help=f"with --domain: {descriptors.HELP}; else a file"
+    )
     add_stage_flags(parser)
 
 
 def _put(args: argparse.Namespace) -> int:
-    if args.file is not None:
-        return _send(args, list(_lines(args.file)))
+    if args.domain is None:
+        return _send(args, list(_changes_of(args.rule_or_file)))
     if args.rule is None and args.limit is None:
-        raise ConfigError("say what the rule is: --rule JSON, --limit N/UNIT, or --file FILE")
+        raise ConfigError("say what the rule is: --rule JSON or --limit N/UNIT; a file needs no --domain")
     rule = args.rule if args.rule is not None else json.dumps(_limited(args))
     return _send(args, [_named(args, rule.encode())])
 
 
 def _delete(args: argparse.Namespace) -> int:
-    if args.file is not None:
-        changes = [RuleChange(change.domain, change.path, None) for change in _lines(args.file)]
+    if args.domain is None:
+        changes = [RuleChange(change.domain, change.path, None) for change in _changes_of(args.rule_or_file)]
     else:
         changes = [_named(args, None)]
     return _send(args, changes)
@@ -99,14 +104,12 @@ def _rollback(args: argparse.Namespace) -> int:
 
 def _send(args: argparse.Namespace, changes: list[RuleChange]) -> int:
     if not changes:
-        raise ConfigError("--file: holds no change")
+        raise ConfigError(f"{args.rule_or_file}: holds no change")
     return conclude(args, send(args, changes, args.expect))
 
 
 def _named(args: argparse.Namespace, rule: bytes | None) -> RuleChange:
-    if args.domain is None or args.path is None:
-        raise ConfigError("name the rule: --domain D key=value[,key=value], or --file FILE")
-    return RuleChange(args.domain, tuple(descriptors.parse_descriptor(args.path)), rule)
+    return RuleChange(args.domain, tuple(descriptors.parse_descriptor(args.rule_or_file)), rule)
 
 
 def _limited(args: argparse.Namespace) -> dict[str, Any]:
@@ -115,6 +118,18 @@ def _limited(args: argparse.Namespace) -> dict[str, Any]:
         raise ConfigError(f"--limit {args.limit!r}: expected N/UNIT, UNIT one of {', '.join(UNITS)}")
     rule: dict[str, Any] = {"rate_limit": {"unit": match[2].lower(), "requests_per_unit": int(match[1])}}
     return rule | ({"shadow_mode": True} if args.shadow else {})
+
+
+def _changes_of(file: str) -> Iterator[RuleChange]:
+    """Changes that a file names. Raises ConfigError."""
+    if Path(file).suffix not in EXTENSIONS:
+        yield from _lines(file)
+        return
+    rules, problems = compiled(Path(file), merge_domains=False)
+    if problems:
+        raise ConfigError("\n".join(map(str, problems)))
+    # A domain's own fields change by themselves, with `publish`.
+    yield from (rule for domain in rules.domains for rule in rules_of(rules, domain) if rule.path)
 
 
 def _lines(file: str) -> Iterator[RuleChange]:
@@ -138,4 +153,5 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--file {path}: {error}") from None
+        missing = " (a rule is named with --domain D)" if "=" in path.name else ""
+        raise ConfigError(f"{path}: {error}{missing}") from None

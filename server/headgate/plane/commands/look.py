@@ -65,14 +65,14 @@ def _status(args: argparse.Namespace) -> int:
 def _status_json(status: pb.StatusResponse) -> dict[str, Any]:
     return {
         "plane": status.head.plane,
-        "index": status.head.index,
+        "head": status.head.index,
         "version": status.head.version,
         "made": shown_time(status.head_made_ms),
         "rules": status.rules,
-        "domains": status.domains,
+        "domains": {one.domain: one.version for one in status.named},
         "role": "relay" if status.upstream else "root",
         "age_s": (status.now_ms - status.fresh_ms) / 1000,
-        "followers": [_follower_json(state, status) for state in status.followers],
+        "nodes": [_node_json(state, status) for state in status.followers],
         "rollouts": list(map(rollout_json, status.rollouts)),
         "shadows": list(map(_shadow_json, status.shadows)),
     }
@@ -94,15 +94,16 @@ def _shadow_line(one: pb.Shadow) -> str:
     return f"{one.domain}: {rules} in shadow until {shown_time(one.until_ms)}, by {one.who}{said}"
 
 
-def _follower_json(state: pb.Follower, status: pb.StatusResponse) -> dict[str, Any]:
+def _node_json(state: pb.Follower, status: pb.StatusResponse) -> dict[str, Any]:
     return {
-        "name": state.name,
+        "node": state.name,
         "region": state.region,
         "software": state.software,
         "role": "relay" if state.relay else "node",
         "index": state.has.index,
         "version": state.has.version,
         "since": shown_time(state.since_ms),
+        "age_s": state.age_ms / 1000,
         "in_force": has_in_force(state, status.head),
         "refused": {item.domain: item.reason for item in state.refused},
     }
@@ -121,7 +122,8 @@ def _status_lines(status: pb.StatusResponse) -> list[str]:
     lines.append(f"in force on {in_force} of {len(status.followers)} followers")
     for state in status.followers:
         if not has_in_force(state, head):
-            lines.append(f"  {state.name} ({state.region}, {state.software}): entry {state.has.index}")
+            old = f"{state.age_ms / 1000:.1f} s old"
+            lines.append(f"  {state.name} ({state.region}, {state.software}): entry {state.has.index}, {old}")
             lines += [f"    refuses {item.domain}: {item.reason}" for item in state.refused]
     return [*lines, *map(rollout_line, status.rollouts), *map(_shadow_line, status.shadows)]
 
