@@ -5,18 +5,14 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-from headgate.clock import SystemClock
 from headgate.limiter.rule_name import Steps, steps_text
 from headgate.rules.content import canonical
 from headgate.rules.fields import shown
 from headgate.rules.grammar import DESCRIPTOR
 from headgate.rules.model import RuleContent
-from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
-from headgate.rules.reader import MAX_LEVELS, read_file
-from headgate.rules.tree import Leaves
+from headgate.rules.reader import MAX_LEVELS, read_descriptor
 from headgate.rules.wildcards import is_pattern
-from headgate.rules.yaml_text import flow
 
 FIELDS: Final = tuple(name for name in DESCRIPTOR.keys if name not in ("key", "value", "descriptors"))
 """Fields of a descriptor that say something about the rule itself."""
@@ -50,8 +46,7 @@ def _problems_of(path: Steps) -> list[str]:
 def _read(form: bytes, *, pattern: bool) -> tuple[RuleContent | None, tuple[str, ...]]:
     """The rule that these fields come to, or the reasons against it."""
     descriptor = {"key": "key", "value": "*" if pattern else "value", **json.loads(form)}
-    text = flow({"domain": "domain", "descriptors": [descriptor]})
-    read = read_file("", text.encode(), number=0, leaves=Leaves(), pace=Pace(SystemClock()))
+    read = read_descriptor(descriptor)
     if read.problems:
         return None, tuple(problem.reason for problem in read.problems)
     ((_, node, _, shared),) = read.rules.finish()["key"].rules()

@@ -32,7 +32,7 @@ from headgate.rules.mappings import MappingReader
 from headgate.rules.overlay import ANYTHING, STEP, Glob, OverlayEntry, Step, step_of
 from headgate.rules.problems import Problem
 from headgate.rules.source import SourceFile
-from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, is_null, line_of
+from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, file_stream, is_null, line_of
 
 MAX_OVERLAY_BYTES: Final = 1024 * 1024
 """Size of one overlay file: a ConfigMap's."""
@@ -71,7 +71,7 @@ class _FileReader:
             self._report(1, f"larger than {MAX_OVERLAY_BYTES // 1024} KiB")
             return []
         try:
-            return _EntryReader(EventStream(self._file.data), self._file.path, self._report).read()
+            return _EntryReader(file_stream(self._file.data), self._file.path, self._report).read()
         except YamlError as fault:
             self._report(fault.line, fault.reason)
         except yaml.YAMLError as error:

@@ -26,11 +26,12 @@ from headgate.rules.limits import MODES, Draft, RateLimitBlock, build_limit
 from headgate.rules.mappings import MappingReader
 from headgate.rules.metadata import plain_mapping
 from headgate.rules.pace import Pace
+from headgate.rules.plain_events import plain_stream
 from headgate.rules.problems import Problem
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.tree import Leaves, LevelBuilder, RuleNode, pack_place, rule_name, unpack_place
 from headgate.rules.wildcards import is_pattern
-from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, is_null, line_of
+from headgate.rules.yaml_events import Event, EventStream, YamlError, fault_of, file_stream, is_null, line_of
 
 MAX_FILE_BYTES = 256 * 1024 * 1024
 """Far above a million rules; a larger file is a mistake, and would be read into memory."""
@@ -98,12 +99,25 @@ def read_file(
     result = FileRules(path)
     problems = _Problems(path)
     try:
-        _Reader(EventStream(data, pace.breathe), problems, result, number, leaves, pace.tick, defaults).read()
+        _Reader(file_stream(data, pace.breathe), problems, result, number, leaves, pace.tick, defaults).read()
     except YamlError as fault:
         problems.report(fault.line, fault.reason)
     except yaml.YAMLError as error:
         located = fault_of(error, data)
         problems.report(located.line, located.reason)
+    result.problems = problems.in_order()
+    return result
+
+
+def read_descriptor(values: Mapping[str, Any]) -> FileRules:
+    """Read one descriptor that is at hand as plain values, as one of a file."""
+    result = FileRules("")
+    problems = _Problems("")
+    try:
+        reader = _Reader(plain_stream(values), problems, result, 0, Leaves(), lambda _: None, PROGRAM)
+        result.rules = reader.descriptor()
+    except YamlError as fault:
+        problems.report(fault.line, fault.reason)
     result.problems = problems.in_order()
     return result
 
@@ -190,6 +204,12 @@ class _Reader(MappingReader):
             self._report(line_of(event), str(refused))
 
     # Descriptors
+
+    def descriptor(self) -> LevelBuilder:
+        """Read one descriptor that stands alone."""
+        level = LevelBuilder()
+        self._descriptor(self._next(), level)
+        return level
 
     def _descriptors(self, key: Event) -> LevelBuilder | None:
         event = self._next()

@@ -94,13 +94,19 @@ def skip_node(first: Event, next_event: Callable[[], Event]) -> None:
     deque(whole_node(first, next_event), maxlen=0)
 
 
-class EventStream:
-    """The events of one file; `next` is the whole interface."""
+def file_stream(data: bytes, breathe: Callable[[], None] = lambda: None) -> "EventStream":
+    """Return the events of a file."""
+    is_special = survey(data, breathe)
+    loader = yaml.CSafeLoader(data) if USE_LIBYAML else yaml.SafeLoader(data)
+    return EventStream(loader.get_event, is_special=is_special)
 
-    def __init__(self, data: bytes, breathe: Callable[[], None] = lambda: None) -> None:
-        special = survey(data, breathe)
-        loader = yaml.CSafeLoader(data) if USE_LIBYAML else yaml.SafeLoader(data)
-        self._parser_next: Callable[[], Event] = loader.get_event
+
+class EventStream:
+    """The events of one document; `next` is the whole interface."""
+
+    def __init__(self, parser_next: Callable[[], Event], *, is_special: bool) -> None:
+        """`is_special`: there may be anchors, tags or merge keys."""
+        self._parser_next = parser_next
         self.next: Callable[[], Event] = self._parser_next
         self._anchors: dict[str, list[Event]] = {}
         self._recording: list[tuple[str, list[Event], int]] = []
@@ -109,7 +115,7 @@ class EventStream:
         self._anchor_budget = MAX_ALIAS_EVENTS
         self._depth = 0
         # Most files hold no anchor, tag or merge key, and their events need no looking at.
-        if special:
+        if is_special:
             self.next = self._checked_next
 
     def push(self, events: list[Event]) -> None:

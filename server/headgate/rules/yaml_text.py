@@ -11,8 +11,11 @@ def flow(value: Any) -> str:
         return "{" + ", ".join(f"{quoted(name)}: {flow(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(flow, value)) + "]"
-    if isinstance(value, str):
-        return quoted(value)
+    return quoted(value) if isinstance(value, str) else plain(value)
+
+
+def plain(value: Any) -> str:
+    """Scalar without quotes: a number, true, false or null."""
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     return str(int(value)) if value == value // 1 else repr(value)

@@ -1,17 +1,21 @@
 """Changes of single rules: what they come to, what they cost, and that their version is that of the content."""
 
+import json
+
 import pytest
 from headgate.clock import SystemClock
 from headgate.limiter.limit import Limit, Unit
 from headgate.rules.changes import Change, Delete, DomainSettings, Put, changed, changes_between
 from headgate.rules.compiling import content_total
-from headgate.rules.content import added, fields_of, settings_number
+from headgate.rules.content import added, canonical, fields_of, settings_number
+from headgate.rules.grammar import RATE_LIMIT
 from headgate.rules.model import RuleContent
 from headgate.rules.one_rule import read_rule
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import NO_RULES, Domain, RuleSet
+from headgate.rules.yaml_text import flow
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -131,3 +135,43 @@ def test_a_rule_by_itself_is_refused_for_whatever_a_file_is(path: Path, fields: 
         read_rule("d", path, fields)
     assert str(raised.value).startswith("d: ")
     assert reason in str(raised.value)
+
+
+ODD = ["", "<<", "*", "yes", "null", "1e3", "&a", "!x", "\x00", "\u2028", "\U0001f600"]
+TEXTS = st.text(max_size=12) | st.sampled_from(ODD)
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=6,
+)
+
+
+METADATA = st.dictionaries(TEXTS, PLAIN, max_size=3)
+RATE_LIMITS = st.dictionaries(st.sampled_from(sorted(RATE_LIMIT.keys)), PLAIN, max_size=5)
+
+
+@given(METADATA, RATE_LIMITS)
+def test_a_rule_by_itself_says_what_it_says_in_a_file(metadata: dict[str, object], other: dict[str, object]) -> None:
+    fields = {"rate_limit": {"unit": "day", "requests_per_unit": 3} | other, "metadata": metadata}
+    descriptor = {"key": "k", "value": "v", **json.loads(json.dumps(fields))}
+    text = flow({"domain": "d", "descriptors": [descriptor]})
+    try:
+        in_file = dict(domain_of(compile_text(text)).rules())[("k", "v"),]
+    except RulesError:
+        with pytest.raises(RulesError):
+            read_rule("d", (("k", "v"),), fields)
+    else:
+        assert canonical(fields_of(read_rule("d", (("k", "v"),), fields))) == canonical(fields_of(in_file))
+
+
+def test_text_that_is_not_unicode_is_refused() -> None:
+    with pytest.raises(RulesError, match="text that is not Unicode"):
+        read_rule("d", (("k", "v"),), {"metadata": {"name": "\ud800"}})
+
+
+def test_a_rule_may_be_nested_as_deep_as_in_a_file_and_no_deeper() -> None:
+    nested: object = "end"
+    for _ in range(400):
+        nested = [nested]
+    with pytest.raises(RulesError, match="nested deeper than"):
+        read_rule("d", (("k", "v"),), {"metadata": {"name": nested}})
