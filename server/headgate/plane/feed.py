@@ -1,10 +1,10 @@
 """The feed of a plane: a node's copy of the log, and the rules that the store takes from it.
 
-The copy is the log in a database of the node's own. It is always at some published version; what of it is in force is
-the store's matter. Entries are taken as they come, and the store is handed them as changes whenever it is free, the
-first at once and then all that came in a tenth of a second: however many come, it is never behind by more than one
-hand-over, and what they cost beside decisions is bounded. Where it has other rules in force than the changes are
-of, it is handed everything, as files.
+The copy is the rules of the log in a database of the node's own. It is always at some published version; what of it
+is in force is the store's matter. Entries are taken as they come, and the store is handed them as changes whenever it
+is free, the first at once and then all that came in a tenth of a second: however many come, it is never behind by more
+than one hand-over, and what they cost beside decisions is bounded. Where it has other rules in force than the changes
+are of, it is handed everything, as files.
 """
 
 import asyncio
@@ -68,7 +68,9 @@ class PlaneFeed(Feed):
         self._me = me
         # Without a data directory the copy is gone with the process, as all that it keeps.
         self._scratch = None if data_dir is not None else tempfile.TemporaryDirectory(prefix="headgate-plane-")
-        self._log = RuleLog(Sqlite(data_dir or Path(self._scratch.name if self._scratch else ""), is_copy=True))
+        directory = data_dir or Path(self._scratch.name if self._scratch else "")
+        # Nobody follows a node: of the log it needs the rules, and none of the entries that led to them.
+        self._log = RuleLog(Sqlite(directory, is_copy=True), keeps_entries=False)
         self._files = DomainFiles(self._log)
         self._following = Following(me, self._log)
         self._taken = NOWHERE

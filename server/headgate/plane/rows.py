@@ -40,6 +40,23 @@ def record(connection: SqlConnection, domain: str, kind: RecordKind, path: str) 
     return None if row is None else bytes(row[0])
 
 
+def write(
+    connection: SqlConnection,
+    gone: Sequence[RecordName],
+    given: Sequence[tuple[bytes, *RecordName]],
+    new: Sequence[tuple[*RecordName, bytes, str | None]],
+) -> None:
+    """Take records away, give others that are there another content, and write new ones with their slots."""
+    named = "WHERE domain = ? AND kind = ? AND path = ?"
+    for statement, values in (
+        (f"DELETE FROM rules {named}", gone),  # noqa: S608 - words of ours
+        (f"UPDATE rules SET rule = ? {named}", given),  # noqa: S608
+        ("INSERT INTO rules (domain, kind, path, rule, slot) VALUES (?, ?, ?, ?, ?)", new),
+    ):
+        if values:
+            connection.executemany(statement, values)
+
+
 def change_of(domain: str, kind: int, path: str, rule: bytes) -> RuleChange:
     """Make the change that puts a row."""
     return RuleChange(domain, content.path_of(path), bytes(rule), RecordKind(kind))

@@ -68,9 +68,11 @@ def _anybody(_: Iterable[str]) -> None:
 class RuleLog:
     """One plane in one database. Calls block: a thread makes them, one at a time, except for `parts`."""
 
-    def __init__(self, database: Database, most_behind: int = MOST_BEHIND) -> None:
+    def __init__(self, database: Database, most_behind: int = MOST_BEHIND, *, keeps_entries: bool = True) -> None:
+        """`keeps_entries`: false where nobody follows, and only the rules are needed."""
         self._database = database
         self._most_behind = most_behind
+        self._keeps_entries = keeps_entries
         self._domains: dict[str, DomainState] = {}
         self._head = UNSEEN
         """Position of the head in the transaction that is under way, of which the domains are."""
@@ -207,9 +209,10 @@ class RuleLog:
         if content.set_version(rows.totals(self._domains | outcome.domains)) != entry.position.version:
             raise WrongVersion(f"entry {entry.position.index} leads to another version than it says")
         self._store(connection, outcome)
-        undo = pb.LogEntry(changes=map(encode_change, outcome.undo)).SerializeToString()
-        values = (entry.position.index, entry.position.version, encode_entry(entry).SerializeToString(), undo)
-        connection.execute("INSERT INTO entries (idx, version, entry, undo) VALUES (?, ?, ?, ?)", values)
+        if self._keeps_entries:
+            undo = pb.LogEntry(changes=map(encode_change, outcome.undo)).SerializeToString()
+            values = (entry.position.index, entry.position.version, encode_entry(entry).SerializeToString(), undo)
+            connection.execute("INSERT INTO entries (idx, version, entry, undo) VALUES (?, ?, ?, ?)", values)
         self._move(connection, entry.position, own=own)
         self._trim(connection)
 
@@ -238,18 +241,19 @@ class RuleLog:
         outcome.domains[domain] = DomainState(content.added(was.total, *numbers), was.rules + rules)
 
     def _store(self, connection: SqlConnection, outcome: _Outcome) -> None:
-        connection.executemany(
-            "DELETE FROM rules WHERE domain = ? AND kind = ? AND path = ?",
-            [rows.name_of(undo) for undo in outcome.undo if undo.rule is not None],
-        )
-        connection.executemany(
-            "INSERT INTO rules (domain, kind, path, rule, slot) VALUES (?, ?, ?, ?, ?)",
-            [
-                (*rows.name_of(change), change.rule, content.slot_text(change))
-                for change in outcome.changes
-                if change.rule is not None
-            ],
-        )
+        # A rule that is there and gets another content keeps its row, and its indexes stay as they are.
+        gone: list[rows.RecordName] = []
+        given: list[tuple[bytes, *rows.RecordName]] = []
+        new: list[tuple[*rows.RecordName, bytes, str | None]] = []
+        for change, undo in zip(outcome.changes, outcome.undo, strict=True):
+            record = rows.name_of(change)
+            if change.rule is None:
+                gone.append(record)
+            elif undo.rule is None:
+                new.append((*record, change.rule, content.slot_text(change)))
+            else:
+                given.append((change.rule, *record))
+        rows.write(connection, gone, given, new)
         for name, domain in outcome.domains.items():
             if domain.rules:
                 connection.execute(
@@ -262,9 +266,9 @@ class RuleLog:
         self._domains = {name: item for name, item in (self._domains | outcome.domains).items() if item.rules}
 
     def _move(self, connection: SqlConnection, position: Position, *, own: bool) -> None:
-        connection.execute("DELETE FROM place")
         connection.execute(
-            "INSERT INTO place (one, plane, idx, version, own) VALUES (1, ?, ?, ?, ?)",
+            "INSERT INTO place (one, plane, idx, version, own) VALUES (1, ?, ?, ?, ?) ON CONFLICT (one) DO UPDATE"
+            " SET plane = excluded.plane, idx = excluded.idx, version = excluded.version, own = excluded.own",
             (position.plane, position.index, position.version, int(own)),
         )
         self._head = position
@@ -273,7 +277,7 @@ class RuleLog:
         self._appended += 1
         if self._appended % TRIMMED_EVERY:
             return
-        oldest = self._head.index - KEPT_ENTRIES
+        oldest = self._head.index - (KEPT_ENTRIES if self._keeps_entries else 0)
         connection.execute("DELETE FROM entries WHERE idx <= ?", (oldest,))
         size = 0
         sizes = connection.execute("SELECT idx, LENGTH(entry) + LENGTH(undo) FROM entries ORDER BY idx DESC")

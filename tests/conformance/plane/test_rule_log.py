@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from headgate.errors import BadRequest, Misconfigured
@@ -218,6 +219,19 @@ def test_where_a_follower_can_go_on(log: RuleLog, monkeypatch: pytest.MonkeyPatc
     assert [log.begin_of(has) for has in (one, two, back)] == [None, None, 3]
     with pytest.raises(BadRequest, match="begins behind"):
         log.entries_after(1, 10, 1_000)
+
+
+def test_a_copy_that_nobody_follows_keeps_rules_and_no_entries(log: RuleLog, tmp_path: Path) -> None:
+    copy = RuleLog(Sqlite(tmp_path / "copy"), keeps_entries=False)
+    made(log.change([put("ann")], ANN))
+    copy.replace(log.position, [rule for part in log.parts() for rule in part.rules])
+    later = [[put("ann", TWENTY), put("bob")], [delete("bob"), put("eve")], [put("ann"), put("eve", TWENTY)]]
+    for changes in later:
+        copy.take(made(log.change(changes, ANN)))
+    assert copy.position == log.position
+    assert rules_in(copy) == rules_in(log)
+    assert (len(log.history(0, 10)[0]), copy.history(0, 10)[0]) == (4, [])
+    copy.close()
 
 
 class LateReader:
