@@ -106,6 +106,8 @@ class Site:
     args: Namespace
     files: PlaneSite
     stack: contextlib.ExitStack
+    node_flags: tuple[str, ...] = ()
+    """Flags of all nodes."""
     change: Changer = field(init=False)
     planes: dict[str, Headgate] = field(default_factory=dict)
     nodes: list[Headgate] = field(default_factory=list)
@@ -141,7 +143,7 @@ class Site:
         """Start a node, for the first time or again."""
         first = number % len(self._followed)
         addresses = ",".join(self._followed[first:] + self._followed[:first])
-        return self.stack.enter_context(self.files.node(f"n{number}", addresses, ready=False))
+        return self.stack.enter_context(self.files.node(f"n{number}", addresses, *self.node_flags, ready=False))
 
     def start_nodes(self) -> None:
         """Start nodes, and wait until all have the last change. The first one loads; the others have its disk."""
@@ -187,11 +189,13 @@ class Site:
 
 def in_force(node: Headgate) -> dict[str, float]:
     """Time in ms at which each version came into force on a node."""
-    return {
-        event["version"].partition("-")[2]: 1000 * datetime.fromisoformat(event["time"]).timestamp()
-        for event in node.events
-        if event["event"] == "rules_in_force"
-    }
+    seen: dict[str, float] = {}
+    for event in node.events:
+        if event["event"] == "rules_in_force":
+            # The line at debug level is the first about a version; another may follow.
+            at_ms = 1000 * datetime.fromisoformat(event["time"]).timestamp()
+            seen.setdefault(event["version"].partition("-")[2], at_ms)
+    return seen
 
 
 def _waits(seen: dict[str, float], made: dict[str, float]) -> list[float]:

@@ -30,6 +30,7 @@ from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.peers import PeersRoom
 from headgate.telemetry.history import NotedLogger
 from headgate.telemetry.metrics import Metrics
+from headgate.telemetry.paced import PacedLogger
 from headgate.transport.admin import Method
 
 HOUR_MS: Final = 3_600_000
@@ -44,7 +45,7 @@ class DecisionLogRoom(Room):
         self._peers = rooms.get(PeersRoom).list
         self.log: DecisionLog | None = None
         """None where there is no sink."""
-        self.history: Any = NotedLogger(context.logger, self.note)
+        self.history: Any = NotedLogger(PacedLogger(context.logger, context.clock), self.note)
         """The logger for events that an explanation needs later: rules, shards, other regions, operators."""
         self.views = DecisionViews(self._directory, context.clock)
         self._service = DecisionsService(self._directory)
