@@ -10,7 +10,6 @@ are of, it is handed everything, as files.
 import asyncio
 import contextlib
 import random
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -66,11 +65,8 @@ class PlaneFeed(Feed):
         super().__init__(clock.now_ms() / 1000)
         self._clock = clock
         self._me = me
-        # Without a data directory the copy is gone with the process, as all that it keeps.
-        self._scratch = None if data_dir is not None else tempfile.TemporaryDirectory(prefix="headgate-plane-")
-        directory = data_dir or Path(self._scratch.name if self._scratch else "")
         # Nobody follows a node: of the log it needs the rules, and none of the entries that led to them.
-        self._log = RuleLog(Sqlite(directory, is_copy=True), keeps_entries=False)
+        self._log = RuleLog(Sqlite(data_dir, is_copy=True), keeps_entries=False)
         self._files = DomainFiles(self._log)
         self._following = Following(me, self._log)
         self._taken = NOWHERE

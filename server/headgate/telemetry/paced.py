@@ -44,12 +44,12 @@ class PacedLogger:
             getattr(self._logger, level)(event, **fields)
 
     def _pace(self, level: str, event: str, fields: dict[str, Any]) -> None:
-        now_s = self._clock.monotonic()
-        if now_s >= self._free_s or fields.get("source") != self._source:
+        now_s, loop = self._clock.monotonic(), _loop()
+        if loop is None or now_s >= self._free_s or fields.get("source") != self._source:
             self._write(level, event, fields)
             return
         if self._left is None:
-            asyncio.get_running_loop().call_later(self._free_s - now_s, self._write_left, level, event)
+            loop.call_later(self._free_s - now_s, self._write_left, level, event)
         self._left = fields
         self._logger.debug("rules_in_force", **fields)
 
@@ -61,3 +61,11 @@ class PacedLogger:
         self._left = None
         self._source, self._free_s = fields.get("source"), self._clock.monotonic() + PAUSE_S
         getattr(self._logger, level)(event, **fields)
+
+
+def _loop() -> asyncio.AbstractEventLoop | None:
+    """Return the loop that runs; None at the start, when changes are few."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -53,3 +53,11 @@ async def test_rules_of_another_source_have_a_line_at_once() -> None:
     logger.info(PACED, version=1, source="snapshot")
     logger.info(PACED, version=2, source="plane")
     assert lines.info_of == [1, 2]
+
+
+def test_before_a_loop_runs_every_line_is_written() -> None:
+    lines = Lines()
+    logger = PacedLogger(lines, SystemClock())
+    for version in range(3):
+        logger.info(PACED, version=version, source="snapshot")
+    assert lines.info_of == [0, 1, 2]
