@@ -70,9 +70,9 @@ demo: $(TEST_STAMP)
 regions: $(SERVE_STAMP)
 	$(BIN)/python examples/regions/run.py
 
-# Nine parts, three at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
+# Nine parts, four at a time: much of a test is waiting. No test's outcome depends on how fast the machine is, so none minds the others.
 # The longest come first, so that none is left alone at the end.
-ALL_TESTS := --no-print-directory --jobs=3 --output-sync=target test-operators test-parts test-processes test-interfaces test-lifecycle test-regions test-envoy test-client test-faults
+ALL_TESTS := --no-print-directory --jobs=4 --output-sync=target test-operators test-parts test-processes test-interfaces test-lifecycle test-regions test-envoy test-client test-faults
 
 test: lint $(PROMTOOL)
 	$(MAKE) $(ALL_TESTS)
