@@ -4,10 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
-from headgate.clock import SystemClock
 from headgate.telemetry import paced
 from headgate.telemetry.paced import PACED, PacedLogger
 
+from tests.support.clock import ManualClock
 from tests.support.waiting import until
 
 
@@ -32,7 +32,7 @@ class Lines:
 async def test_of_changes_that_come_fast_the_first_and_the_last_have_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paced, "PAUSE_S", 0.2)
     lines = Lines()
-    logger = PacedLogger(lines, SystemClock())
+    logger = PacedLogger(lines, ManualClock())
     for version in range(50):
         logger.info(PACED, version=version, source="plane")
         logger.info("another", version=version)
@@ -49,7 +49,7 @@ async def test_of_changes_that_come_fast_the_first_and_the_last_have_a_line(monk
 
 async def test_rules_of_another_source_have_a_line_at_once() -> None:
     lines = Lines()
-    logger = PacedLogger(lines, SystemClock())
+    logger = PacedLogger(lines, ManualClock())
     logger.info(PACED, version=1, source="snapshot")
     logger.info(PACED, version=2, source="plane")
     assert lines.info_of == [1, 2]
@@ -57,7 +57,7 @@ async def test_rules_of_another_source_have_a_line_at_once() -> None:
 
 def test_before_a_loop_runs_every_line_is_written() -> None:
     lines = Lines()
-    logger = PacedLogger(lines, SystemClock())
+    logger = PacedLogger(lines, ManualClock())
     for version in range(3):
         logger.info(PACED, version=version, source="snapshot")
     assert lines.info_of == [0, 1, 2]
