@@ -12,7 +12,8 @@ from typing import Any, Final, cast
 from zlib import crc32
 
 from headgate.clock import Clock
-from headgate.limiter.counters import CounterTable, KeyCounter, WindowCounts
+from headgate.limiter.counter_table import CounterTable
+from headgate.limiter.counters import KeyCounter, WindowCounts
 from headgate.limiter.limit import Algorithm, Scope
 from headgate.limiter.scopes import LimitsOfRegion
 

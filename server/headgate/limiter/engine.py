@@ -8,7 +8,8 @@ know; `region/engine.py` decides where a region counts together.
 
 from headgate.clock import Clock
 from headgate.limiter.algorithm import OVER
-from headgate.limiter.counters import CounterTable, KeyCounter
+from headgate.limiter.counter_table import CounterTable
+from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import (
     Charge,
     Decision,
@@ -100,7 +101,7 @@ class Engine:
             counter = charge.algorithm.new_counter(charge.key, charge.limit, now_ms)
             self.counters.add(counter, now_ms)
         else:
-            self.counters.touch(charge.key)
+            self.counters.order.touch(counter)
         return counter
 
     def _now(self) -> int:

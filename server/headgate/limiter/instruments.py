@@ -3,7 +3,7 @@
 from typing import Any
 
 from headgate.limiter.cell_scope import CellUse
-from headgate.limiter.counters import CounterTable
+from headgate.limiter.counter_table import CounterTable
 from headgate.telemetry.metrics import Metrics
 
 

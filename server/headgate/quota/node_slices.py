@@ -7,11 +7,12 @@ key and goes with the reports that are sent anyway; a key that only denies is re
 Only requests that meet a quota come here: a decision without one does not know that there are any. (docs/quota.md.)
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice
 from typing import Final
 
-from headgate.limiter.counters import CounterTable
+from headgate.limiter.by_key import ByKey
+from headgate.limiter.counter_table import CounterTable
 from headgate.limiter.decision import Charge, Kind
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.scopes import slice_of
@@ -101,7 +102,9 @@ class NodeSlices:
         self._counters = counters
         self._monotonic = monotonic
         self._most = most
-        self._slices: dict[bytes, KeySlice] = {}
+        self._slices: ByKey[KeySlice] = ByKey(most)
+        self._to_look_at: deque[bytes] = deque()
+        """Their keys, in the order in which they were looked at last."""
 
     def __len__(self) -> int:
         return len(self._slices)
@@ -112,7 +115,7 @@ class NodeSlices:
         return tuple([self._cut(charge, now_s) if charge.limit.sliced else charge for charge in charges])
 
     def _cut(self, charge: Charge, now_s: float) -> Charge:
-        slice_ = self._slices.get(charge.key)
+        slice_ = self._slices.find(charge.key)
         if slice_ is None:
             slice_ = self._add(charge)
         elif slice_.whole is not charge.limit:
@@ -131,13 +134,17 @@ class NodeSlices:
             counter.shard.flush(counter, Urgency.LATER)
 
     def _add(self, charge: Charge) -> KeySlice:
-        for key in list(islice(self._slices, LOOKED_AT)):
-            slice_ = self._slices.pop(key)
-            if self._counters.find(key) is not None:
-                self._slices[key] = slice_  # it is looked at again when all others were
+        for _ in range(min(LOOKED_AT, len(self._slices))):
+            key = self._to_look_at.popleft()
+            if self._counters.find(key) is None:
+                self._slices.forget(key)
+            else:
+                self._to_look_at.append(key)  # again when all others were
         while len(self._slices) >= self._most:
-            del self._slices[next(iter(self._slices))]
-        slice_ = self._slices[charge.key] = KeySlice(charge.limit)
+            self._slices.forget(self._to_look_at.popleft())
+        slice_ = KeySlice(charge.limit)
+        self._slices.keep(charge.key, slice_)
+        self._to_look_at.append(charge.key)
         return slice_
 
     # What the shard sessions call
@@ -146,12 +153,12 @@ class NodeSlices:
         self, call: Call, counters: Sequence[SharedCounter], now_s: float, came_by: CameBy
     ) -> "ExtendedByQuotas | None":
         """Return the call with the quotas among its counters; None: there are none."""
-        if not self._slices:
+        if not len(self._slices):
             return None
         slices: list[KeySlice] = []
         quotas: list[QuotaReport] = []
         for position, counter in enumerate(counters):
-            slice_ = self._slices.get(counter.key) if counter.limit.sliced else None
+            slice_ = self._slices.find(counter.key) if counter.limit.sliced else None
             if slice_ is not None:
                 slice_.due_s = now_s + REPORT_S
                 slices.append(slice_)

@@ -11,7 +11,7 @@ its caller to say when a waiting request's time is up.
 from collections.abc import Callable
 from typing import Final
 
-from headgate.limiter.counters import CounterTable
+from headgate.limiter.counter_table import CounterTable
 from headgate.limiter.decision import TAKE, Charge, Decision, DecisionPath, Kind, Verdict, denies
 from headgate.limiter.limit import Algorithm
 from headgate.region.bucket_counter import SharedBucket
@@ -69,8 +69,8 @@ class RegionalEngine:
     def _from_memory(self, charges: tuple[Charge, ...], now_s: float) -> Decision | None:
         """Decide by what is kept with the keys: admit all charges out of their allowances, or deny the only one as
         before. None, and nothing charged: the plain rule decides."""
-        charge = charges[0]
-        counter = self.counters.find(charge.key)
+        charge, table = charges[0], self.counters
+        counter = table.find(charge.key)
         if counter is None:
             return None
         if len(charges) == 1 and charge.plain and (counter.deny_until_ms or counter.pause is not None):
@@ -79,14 +79,16 @@ class RegionalEngine:
                 return Decision(False, DENY_CACHE, [denied])
         verdicts: list[Verdict] = []
         counters: list[SharedCounter] = []
-        find, shard, now_ms = self.counters.find, counter.shard, counter.shard.time.at_ms(now_s)
+        found: SharedCounter | None = counter
+        shard, now_ms = counter.shard, counter.shard.time.at_ms(now_s)
         for charge in charges:
-            counter = find(charge.key) if charge.plain else None
-            if counter is None:
+            counter = table.find(charge.key) if found is None else found
+            if counter is None or not charge.plain:
                 break
+            found = None
             if not counter.flush_due_s:
                 # A use counts when it is the first one since a report: every 2 s at the latest.
-                self.counters.touch(charge.key)
+                table.order.touch(counter)
             if counter.shard is not shard:
                 shard, now_ms = counter.shard, counter.shard.time.at_ms(now_s)
             verdict = counter.from_allowance(charge, now_ms, now_s)
@@ -234,7 +236,7 @@ class RegionalEngine:
         """Return the key's counter, as the most recently used one; None when there is no room for a new one."""
         counter = self.counters.find(charge.key)
         if counter is not None:
-            self.counters.touch(charge.key)
+            self.counters.order.touch(counter)
             return counter
         counter = self._new_counter(charge, now_s)
         if self.counters.put(counter):

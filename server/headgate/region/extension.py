@@ -6,7 +6,7 @@ Quota is one (docs/quota.md). The region knows no more of it than this.
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from headgate.limiter.counters import CounterTable
+from headgate.limiter.counter_table import CounterTable
 from headgate.limiter.decision import Charge
 from headgate.origin.interface import Origin
 from headgate.origin.operation import Operation

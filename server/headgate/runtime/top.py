@@ -12,7 +12,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from headgate.clock import Clock
-from headgate.limiter.counters import CounterTable, KeyCounter
+from headgate.limiter.counter_table import CounterTable
+from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge
 from headgate.limiter.limit import Algorithm, Limit
 from headgate.limiter.rule_name import request_rule, rule_name

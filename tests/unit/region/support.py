@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pytest
 from headgate.clock import SystemClock
-from headgate.limiter.counters import CounterTable
+from headgate.limiter.counter_table import CounterTable
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.protocol import PLENTY, Count, WindowAnswer
 from headgate.region.bucket_counter import SharedBucket

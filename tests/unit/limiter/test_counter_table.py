@@ -1,6 +1,13 @@
-"""The table of counters is bounded: the expired go first, then the lightest of the least recently used."""
+"""The table of counters is bounded: the expired go first, then the lightest of the least recently used; and no addition
+has more to do than any other."""
 
-from headgate.limiter.counters import CounterTable, WindowCounter
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from headgate.limiter.by_key import MOST_WARM, PART_KEYS
+from headgate.limiter.counter_table import CounterTable
+from headgate.limiter.counters import KeyCounter, WindowCounter
 from headgate.limiter.decision import Charge
 from headgate.limiter.engine import Engine
 from headgate.limiter.limit import Algorithm, Limit, Unit
@@ -21,6 +28,16 @@ def fill(engine: Engine, limit: Limit, *keys: str) -> None:
 
 def live(engine: Engine, *keys: str) -> str:
     return "".join(key for key in keys if engine.counters.find(key.encode()) is not None)
+
+
+def filed(table: CounterTable[Any]) -> Iterator[KeyCounter]:
+    """Every counter in the wheel, by walking all its rings."""
+    for end in table._wheel._ends.values():
+        link = end.wheel_after
+        while link is not end:
+            assert isinstance(link, KeyCounter)
+            yield link
+            link = link.wheel_after
 
 
 def test_the_least_recently_used_cell_goes_when_the_table_is_full() -> None:
@@ -127,7 +144,63 @@ def test_an_evicted_cell_leaves_nothing_behind() -> None:
     for number in range(1_000):
         table.add(WindowCounter(b"%d" % number, YEAR, 50), NOW_MS)
     assert len(table) == 10
-    assert sum(len(bucket) for bucket in table._wheel.values()) == 10
+    assert len(list(filed(table))) == 10
+
+
+def test_a_counter_that_went_keeps_no_other_one_in_memory() -> None:
+    """Somebody may still hold it: a request that waits, say."""
+    table: CounterTable[WindowCounter] = CounterTable(max_cells=2)
+    first, second = WindowCounter(b"first", YEAR, 50), WindowCounter(b"second", YEAR, 50)
+    for counter in (first, second):
+        table.add(counter, NOW_MS)
+    references = sys.getrefcount(second)
+    table.drop(first.key)
+    held = first
+    table.drop(second.key)
+    assert sys.getrefcount(second) == references - 5, "by key, and by its two neighbours in two rings"
+    assert held.key == b"first"
+
+
+LARGE = 8 * PART_KEYS
+"""Counters of a table that is more than one dict."""
+
+
+def test_no_addition_to_a_large_table_has_more_to_do_than_a_part_of_it() -> None:
+    """A dict that doubles moves all that is in it: none has more than a part. All else is links."""
+    table: CounterTable[WindowCounter] = CounterTable(LARGE)
+    for number in range(LARGE):
+        assert table.put(WindowCounter(b"user\x00%d" % number, YEAR, 50), NOW_MS)
+    assert not table.put(WindowCounter(b"one more", YEAR, 50), NOW_MS)
+    assert len(table) == LARGE
+    keys = [len(part) for part in table._parts]
+    assert sum(keys) == LARGE
+    assert max(keys) < 1.1 * PART_KEYS
+    assert len(table._wheel._ends) == 1, "all expire in the same second"
+
+
+def test_keys_that_are_asked_for_again_are_a_bounded_number() -> None:
+    table: CounterTable[WindowCounter] = CounterTable(2 * MOST_WARM)
+    for number in range(2 * MOST_WARM):
+        key = b"%d" % number
+        table.put(WindowCounter(key, YEAR, 50), NOW_MS)
+        assert table.find(key) is table.find(key)
+        assert len(table._warm) <= MOST_WARM
+    table.drop(b"7")
+    assert table.find(b"7") is None
+
+
+def test_a_large_table_is_in_one_order_of_use() -> None:
+    """Not each of its parts in one of its own."""
+    table: CounterTable[WindowCounter] = CounterTable(LARGE)
+    counters = [WindowCounter(b"%d" % number, YEAR, 50) for number in range(LARGE)]
+    for counter in counters:
+        table.put(counter, NOW_MS)
+    table.order.touch(counters[0])
+    assert [counter.key for counter in table.recent(2)] == [b"0", counters[-1].key]
+    for number in range(3):
+        assert table.add(WindowCounter(b"new %d" % number, YEAR, 50), NOW_MS)
+    gone = [counter.key for counter in counters[:10] if table.find(counter.key) is None]
+    assert gone == [b"1", b"2", b"3"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.integers(0, 1_500)), max_size=200))
@@ -141,6 +214,8 @@ def test_the_bound_holds_and_every_cell_is_filed_once(steps: list[tuple[int, boo
             engine.sweep(3)
         cells = engine.counters
         assert len(cells) <= 12
-        filed = [cell for bucket in cells._wheel.values() for cell in bucket]
-        assert sorted(cell.key for cell in filed) == sorted(cells._counters)
+        live_keys = sorted(cell.key for cell in cells)
+        assert sorted(cell.key for cell in filed(cells)) == live_keys
+        assert sorted(cell.key for cell in cells.recent(1_000)) == live_keys
+        assert len(cells) == len(live_keys)
         assert cells.stats.created == cells.stats.expired + cells.stats.evicted + len(cells)
