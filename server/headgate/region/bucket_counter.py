@@ -12,8 +12,9 @@ from headgate.limiter.gcra import Gcra
 from headgate.limiter.limit import Limit
 from headgate.origin.protocol import Answer, BucketReport, Demand, Report
 from headgate.region.cells import Hold
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
 from headgate.region.refunds import GIVEN_UP_MS
+from headgate.region.shard import Shard
 
 RULES: Final = Gcra()
 
@@ -35,7 +36,7 @@ class SharedBucket(SharedCounter):
 
     sequence = 0
 
-    def __init__(self, key: bytes, place: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
+    def __init__(self, key: bytes, place: bytes, component: bytes, shard: Shard[SharedCounter], limit: Limit) -> None:
         super().__init__(key, place, component, shard, limit)
         self.rate = max(1, limit.requests_per_unit)
         self.tat = 0

@@ -1,20 +1,17 @@
-"""Counters of a limit key that a whole region counts: what both kinds have in common.
+"""Counters of a limit key that a whole region counts: the allowance and the dealings with the shard, which both kinds
+have in common.
 
-The counts that the algorithms read (`current`, `previous`, `tat`) are all that is known of the region, this node's own
-unacknowledged cost included. Beside them stands this node's own part. A counter is told what happens to its reports
-(`sent`, `answered`, `failed`), and it alone changes its fields. It is created cold: without an allowance.
+A counter is told what happens to its reports (`sent`, `answered`, `failed`), and it alone changes its fields. It is
+created cold: without an allowance. What it counts, its kind says (regional_counts.py).
 """
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Final
 
-from headgate.heirs import mypyc_attr
-from headgate.limiter.counters import KeyCounter
 from headgate.limiter.decision import Charge, Verdict
 from headgate.limiter.limit import Limit
-from headgate.origin.protocol import NOW_AND_THEN, PLENTY, UNBOUND, Answer, Demand, Report, WindowAnswer, WindowTerms
+from headgate.origin.protocol import NOW_AND_THEN, PLENTY, UNBOUND, Answer, Demand, Report, WindowAnswer
 from headgate.region.allowance import (
     BRIEF_S,
     MARGIN_S,
@@ -28,12 +25,11 @@ from headgate.region.allowance import (
     wanted_far,
     wanted_near,
 )
-from headgate.region.cells import Hold
-from headgate.region.interned import Interned
 from headgate.region.pause import Pause
 from headgate.region.refunds import Refunds
-from headgate.region.shard_clock import ShardClock
-from headgate.region.urgency import CALM, LATER, SOON, Urgency
+from headgate.region.regional_counts import RegionalCounts
+from headgate.region.shard import Shard
+from headgate.region.urgency import CALM, LATER, SOON
 
 NEXT_TO_NOTHING: Final = 640
 """While no more than one part in so many of the limit is unacknowledged, nobody minds hearing of it late. Larger lets
@@ -42,52 +38,7 @@ ONE: Final = 1.0
 """The mean cost of requests on most keys: one number for all of them, as each of its own would be 24 bytes."""
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Shard(ABC):
-    """One shard of the region's origin, as counters need it."""
-
-    def __init__(self, index: int, time: ShardClock) -> None:
-        self.index = index
-        """Its place among the origin's shards; for people and metrics."""
-        self.time = time
-        """Its time, as far as it is known."""
-        self.available = True
-        """False while asking would only wait for nothing: then the failure policies decide at once."""
-        self.within = True
-        """True while allowances must stay within `P`: beside nodes of a version that counts on it, in a drain, and
-        after a loss, until every node has noticed that the shard has forgotten what it held."""
-        self._interned = Interned()
-
-    def now_ms(self) -> int:
-        """Return the least that the shard's time may be now."""
-        return self.time.now_ms()
-
-    def interned(self, number: int) -> int:
-        """Return the same number as one object for all counters."""
-        return self._interned.number(number)
-
-    def window_terms(self, limit: Limit, component: bytes, leaving: bool) -> WindowTerms:
-        """Return what reports of a component under a limit have in common, as one object."""
-        return self._interned.window_terms(limit, component, leaving, self.within)
-
-    @abstractmethod
-    def new_component(self) -> bytes:
-        """Return the name of a component that this run has never used: for a counter that begins anew."""
-
-    @abstractmethod
-    def remembers(self, now_s: float) -> bool:
-        """Return whether it knows what there is to give back: not while a loss of its memory may not be refilled."""
-
-    @abstractmethod
-    def flush(self, counter: "SharedCounter", urgency: Urgency) -> None:
-        """Have the counter reported with the delay of its urgency."""
-
-    @abstractmethod
-    def report_at(self, counter: "SharedCounter", due_s: float) -> None:
-        """Have the counter reported at that time, or sooner."""
-
-
-class SharedCounter(KeyCounter, ABC):
+class SharedCounter(RegionalCounts):
     """One limit key on one node: its component, its allowance, and its dealings with the shard."""
 
     __slots__ = (
@@ -118,11 +69,8 @@ class SharedCounter(KeyCounter, ABC):
         "usable_until_s",
     )
 
-    sequence: int
-    """The current window; 0 for buckets, which have none."""
-
-    def __init__(self, key: bytes, place: bytes, component: bytes, shard: Shard, limit: Limit) -> None:
-        KeyCounter.__init__(self, key, limit)
+    def __init__(self, key: bytes, place: bytes, component: bytes, shard: "Shard[SharedCounter]", limit: Limit) -> None:
+        RegionalCounts.__init__(self, key, limit)
         self.place = place
         """The bytes that chose the shard: the key, unless its domain says otherwise. Other regions place it so too."""
         self.component = component
@@ -199,6 +147,12 @@ class SharedCounter(KeyCounter, ABC):
     def spendable(self, now_s: float) -> int:
         """Return how much of the allowance may be spent now: nothing once its time is up."""
         return self.allowance if now_s < self.allowance_until_s else 0
+
+    def use(self, cost: int) -> int:
+        """Take a cost out of the allowance, as far as it goes; return how much that was."""
+        used = min(cost, self.allowance)
+        self.allowance -= used
+        return used
 
     def missing(self, cost: int) -> int:
         """Return the part of a cost that no credit covers."""
@@ -423,7 +377,7 @@ class SharedCounter(KeyCounter, ABC):
         self.void()
         self.refill = True
 
-    def move_to(self, shard: Shard) -> None:
+    def move_to(self, shard: "Shard[SharedCounter]") -> None:
         """Belong to another shard, where the key's record is now. That is told everything: should the former one have
         lost its memory on the way, it comes back so."""
         self.shard = shard
@@ -444,114 +398,3 @@ class SharedCounter(KeyCounter, ABC):
         self._by_own_clock = False
         self.forget_denial()
         self._become_cold()
-
-    @property
-    @abstractmethod
-    def credit(self) -> int:
-        """Cost that the shard charged for this node and nobody has spent yet."""
-
-    @property
-    @abstractmethod
-    def unacked(self) -> int:
-        """This node's cost that the shard has not acknowledged."""
-
-    @property
-    @abstractmethod
-    def uncovered(self) -> int:
-        """Cost that waiting requests hold and the shard has not charged: units of the allowance until then."""
-
-    @property
-    @abstractmethod
-    def most(self) -> int:
-        """Most that may be in use at a time: the limit, of a bucket its burst."""
-
-    @property
-    @abstractmethod
-    def spare(self) -> int:
-        """Cost that is left at least, by all that is known."""
-
-    @property
-    @abstractmethod
-    def reserved(self) -> int:
-        """Cost that this node's waiting requests hold."""
-
-    @property
-    @abstractmethod
-    def own_admitted(self) -> int:
-        """Cost that this node itself admitted and that still counts: `on_error: open` is bounded by it."""
-
-    @abstractmethod
-    def has_room_by(self, time_ms: int) -> bool:
-        """Return whether a unit is free at a time to come, by what is counted now: else there is nothing to ask for."""
-
-    @property
-    def is_over_limit(self) -> bool:
-        """True if more was admitted than the limit and its precision allow, by all that is known."""
-        return False
-
-    @abstractmethod
-    def advance(self, now_ms: int) -> int:
-        """Come to `now_ms`, or stay where an answer has already brought the counter; return the time it is there."""
-
-    @abstractmethod
-    def room(self, now_ms: int) -> int:
-        """Return the highest cost that fits now by all that is known, as the algorithm's `room`; follows `come_to`."""
-
-    @abstractmethod
-    def reset_ms(self, now_ms: int) -> int:
-        """Return how long until the end of the window (gcra: until the bucket is full)."""
-
-    @abstractmethod
-    def spend(self, cost: int, missing: int, now_ms: int) -> None:
-        """Admit a cost that fits, and of which credit does not cover `missing`."""
-
-    @abstractmethod
-    def overdraw(self, cost: int, missing: int, now_ms: int) -> None:
-        """Admit a late cost that does not fit."""
-
-    @abstractmethod
-    def countable(self, cost: int, now_ms: int) -> int:
-        """Return how much of a late cost still makes a difference: late costs have no limit, but what is kept has."""
-
-    @abstractmethod
-    def uncharge(self, cost: int, now_ms: int) -> None:
-        """Undo so much of what was spent before, as far as it is this node's and still counts."""
-
-    @abstractmethod
-    def unspend(self, cost: int) -> None:
-        """Undo a `spend` of the same instant."""
-
-    @abstractmethod
-    def hold(self, cost: int, now_ms: int, charged: Answer | None = None) -> Hold:
-        """Reserve: where the shard charged it, else at `now_ms`."""
-
-    @abstractmethod
-    def settle(self, hold: Hold, *, commit: bool) -> None:
-        """End a reservation: admit its cost, or give it up."""
-
-    @property
-    @abstractmethod
-    def own_unacked(self) -> int:
-        """Unacknowledged cost that `on_error: local` counts once for every 1.5 live nodes."""
-
-    @abstractmethod
-    def fits_instead(self, cost: int, now_ms: int) -> bool:
-        """Return whether a cost fits beside all that is known, in place of `own_unacked`."""
-
-    def use(self, cost: int) -> int:
-        """Take a cost out of the allowance, as far as it goes; return how much that was."""
-        used = min(cost, self.allowance)
-        self.allowance -= used
-        return used
-
-    @abstractmethod
-    def report(self, number: int, wanted: int, want: int, leaving: bool, now_s: float) -> Report:
-        """Return the report for a call that asks for `wanted` on top, and would like to hold `want`."""
-
-    @abstractmethod
-    def learn(self, answer: Any) -> bool:
-        """Merge an answer. False: the shard knows less than it once did."""
-
-    @abstractmethod
-    def lacks(self, answer: Any) -> bool:
-        """Return, after `learn`, whether the shard has less than was certainly there, and must be told so."""

@@ -25,7 +25,7 @@ from headgate.origin.operations.heartbeat import Heartbeat, Pulse
 from headgate.origin.protocol import SEALED, UNREADABLE
 from headgate.origin.region_map import MAP_KEY
 from headgate.region.breaker import BreakerSettings
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
 from headgate.region.deadline import Deadlines
 from headgate.region.engine import RegionalEngine
 from headgate.region.extension import CallExtension, MakeExtension, NoExtension
@@ -35,6 +35,7 @@ from headgate.region.region_map import RegionMapReplica
 from headgate.region.resets import Reset, Resets
 from headgate.region.session import ShardSession
 from headgate.region.session_owner import Chances
+from headgate.region.shard import Shard
 from headgate.region.shard_link import LinkTerms, ShardLink
 from headgate.region.waiting import Question, WaitingRequest
 
@@ -259,7 +260,7 @@ class RegionNode:
         """Put the question into the next call to its shard."""
         self.links[question.shard.index].session.ask(question)
 
-    def missed_deadline(self, shard: Shard) -> None:
+    def missed_deadline(self, shard: Shard[SharedCounter]) -> None:
         """Note that a question to the shard was not answered by its request's deadline."""
         self.links[shard.index].missed_deadline()
 

@@ -20,11 +20,12 @@ from headgate.origin.operation import Operation
 from headgate.origin.operations.call import Call, Reply
 from headgate.origin.operations.heartbeat import Pulse
 from headgate.origin.protocol import SEALED, UNREADABLE
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
 from headgate.region.flush_queues import FlushQueues
 from headgate.region.question_order import QuestionOrder
 from headgate.region.refunds import REFILL_S
 from headgate.region.session_owner import Chances, SessionEvents, SessionOwner
+from headgate.region.shard import Shard
 from headgate.region.shard_clock import ShardClock
 from headgate.region.stats import SessionStats
 from headgate.region.under_way import CallUnderWay
@@ -48,7 +49,7 @@ LOWER_TOTAL: Final = "a total is lower than it was"
 """The reason why a shard is taken to have lost its memory, where an answer says so: until it is refilled many may."""
 
 
-class ShardSession(Shard):
+class ShardSession(Shard[SharedCounter]):
     """One node's dealings with one shard."""
 
     def __init__(self, index: int, owner: SessionOwner, events: SessionEvents, clock: Clock, chances: Chances) -> None:

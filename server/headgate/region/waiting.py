@@ -17,9 +17,10 @@ from headgate.limiter.algorithm import OVER
 from headgate.limiter.decision import Decision, DecisionPath, OnDecided, denies
 from headgate.origin.protocol import PEEK, Answer, ChargeRequest
 from headgate.region import policy
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
 from headgate.region.leg import Leg
 from headgate.region.outcomes import NEAR, admitted, must_ask
+from headgate.region.shard import Shard
 from headgate.region.stats import WAIT_BOUNDS_S, RegionalStats
 from headgate.region.verdicts import decision_of
 
@@ -37,7 +38,7 @@ class Question:
 
     __slots__ = ("asked", "places", "shard")
 
-    def __init__(self, shard: Shard, asked: list[Leg]) -> None:
+    def __init__(self, shard: Shard[SharedCounter], asked: list[Leg]) -> None:
         self.shard = shard
         self.asked = asked
         """The legs that the shard is asked for."""
@@ -143,7 +144,7 @@ class Region(Protocol):
     live_nodes: int
     """Nodes that the region has, as last heard."""
 
-    def shard_of(self, key: bytes) -> Shard:
+    def shard_of(self, key: bytes) -> Shard[SharedCounter]:
         """Return the shard that owns a limit key."""
 
     def earliest_ms(self) -> int:
@@ -152,7 +153,7 @@ class Region(Protocol):
     def ask(self, question: Question) -> None:
         """Put the question into the next call to its shard; it is answered or fails later."""
 
-    def missed_deadline(self, shard: Shard) -> None:
+    def missed_deadline(self, shard: Shard[SharedCounter]) -> None:
         """Note that a question was not answered by its request's deadline."""
 
 
@@ -340,7 +341,7 @@ class PartialQuestion(Question):
 
     __slots__ = ("_request",)
 
-    def __init__(self, request: WaitingRequest, shard: Shard, asked: list[Leg]) -> None:
+    def __init__(self, request: WaitingRequest, shard: Shard[SharedCounter], asked: list[Leg]) -> None:
         super().__init__(shard, asked)
         self._request = request
 

@@ -13,7 +13,8 @@ from headgate.limiter.limit import Algorithm, Limit
 from headgate.origin.names import exchange_name
 from headgate.origin.protocol import Answer, CellReport, Report, WindowAnswer, WindowReport
 from headgate.region.cells import CellView, Hold
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
+from headgate.region.shard import Shard
 from headgate.window import used
 
 MOST_LATE: Final = 2**44
@@ -30,7 +31,9 @@ class SharedWindow(SharedCounter):
 
     __slots__ = ("_before", "current", "current_cell", "previous", "sequence", "window_ms")
 
-    def __init__(self, key: bytes, place: bytes, component: bytes, shard: Shard, limit: Limit, now_ms: int) -> None:
+    def __init__(
+        self, key: bytes, place: bytes, component: bytes, shard: Shard[SharedCounter], limit: Limit, now_ms: int
+    ) -> None:
         SharedCounter.__init__(self, key, place, component, shard, limit)  # by its name: `super` takes twice as long
         self.window_ms = window_ms = limit.window_ms
         self.sequence = sequence = shard.interned(now_ms // window_ms)

@@ -9,8 +9,9 @@ from headgate.limiter.counter_table import CounterTable
 from headgate.limiter.limit import Algorithm, Limit, OnError, Unit
 from headgate.origin.protocol import PLENTY, Count, WindowAnswer
 from headgate.region.bucket_counter import SharedBucket
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
 from headgate.region.extension import CallExtension, NoExtension
+from headgate.region.shard import Shard
 from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Decided, Question
@@ -45,7 +46,7 @@ class QuietTime(ShardClock):
         return True
 
 
-class QuietShard(Shard):
+class QuietShard(Shard[SharedCounter]):
     """A shard that answers nothing by itself."""
 
     def __init__(self, index: int = 0, *, known: bool = True) -> None:
@@ -119,7 +120,7 @@ class QuietShards:
         assert isinstance(question.shard, QuietShard)
         question.shard.questions.append(question)
 
-    def missed_deadline(self, shard: Shard) -> None:
+    def missed_deadline(self, shard: Shard[SharedCounter]) -> None:
         assert isinstance(shard, QuietShard)
         shard.late_questions += 1
 

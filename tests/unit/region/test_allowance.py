@@ -7,9 +7,10 @@ import pytest
 from headgate.limiter.decision import Charge, Decision
 from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.protocol import PLENTY, Count, WindowAnswer
-from headgate.region.counters import Shard, SharedCounter
+from headgate.region.counters import SharedCounter
 from headgate.region.engine import RegionalEngine
 from headgate.region.flush_queues import FlushQueues
+from headgate.region.shard import Shard
 from headgate.region.shard_clock import ShardClock
 from headgate.region.urgency import Urgency
 from headgate.region.waiting import Question
@@ -24,7 +25,7 @@ KEY = b"k"
 UNIX_MS = 1_700_000_000_000
 
 
-class QueueingShard(Shard):
+class QueueingShard(Shard[SharedCounter]):
     """A shard whose time is known within some bounds, and which keeps what is to be flushed, as a session does."""
 
     def __init__(self, clock: ManualClock) -> None:
@@ -60,7 +61,7 @@ class OneShard:
         self.shard = QueueingShard(clock)
         self._clock = clock
 
-    def shard_of(self, key: bytes) -> Shard:
+    def shard_of(self, key: bytes) -> Shard[SharedCounter]:
         return self.shard
 
     def earliest_ms(self) -> int:
@@ -70,7 +71,7 @@ class OneShard:
         """Nobody answers here: the policy decides."""
         handed_on(question.unanswered(self._clock.monotonic()))
 
-    def missed_deadline(self, shard: Shard) -> None:
+    def missed_deadline(self, shard: Shard[SharedCounter]) -> None:
         raise AssertionError("nobody waits here")
 
 
