@@ -28,6 +28,7 @@ from headgate.handler import AnswerSettings, RateLimitHandler
 from headgate.origin.select import open_origin
 from headgate.region.node import RegionNode
 from headgate.rules.directory import load_directory
+from headgate.runtime.garbage import NEVER, YOUNG_OBJECTS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import traffic
@@ -100,7 +101,7 @@ async def measure(
     await node.start()
     gc.collect()
     gc.freeze()
-    gc.set_threshold(50_000, 1_000_000, 1_000_000)  # as runtime/garbage.py does
+    gc.set_threshold(YOUNG_OBJECTS, NEVER, NEVER)
     handler = RateLimitHandler(rules=lambda: rules, engine=node, random=chance, settings=settings)
     await drive(handler, ready[0])
     costs, waits = [], 0

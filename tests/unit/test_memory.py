@@ -38,7 +38,8 @@ gc.callbacks.remove(watch)
 
 assert gc.get_stats()[2]["collections"] == full, "a full collection ran by itself"
 assert gc.get_freeze_count() > 200_000 + 300_000 - 2 * YOUNG_OBJECTS, "what survived is set aside"
-assert 20 <= ticks <= 40, f"one freeze per {YOUNG_OBJECTS} new objects, not {ticks}"
+freezes = 300_000 / YOUNG_OBJECTS
+assert freezes * 2 / 3 <= ticks <= freezes * 4 / 3, f"one freeze per {YOUNG_OBJECTS} new objects, not {ticks}"
 
 # A cycle that died young is found without a full collection.
 class Node:
@@ -67,5 +68,5 @@ def test_live_objects_are_set_aside_and_make_no_long_pause(tmp_path: Path) -> No
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
     assert done.returncode == 0, done.stderr
-    # A look at the young takes about a millisecond; walking the 500,000 would take 20 and more.
-    assert 0 < int(done.stdout) < 50_000
+    # A look at the young takes half a millisecond; walking the 500,000 would take 20 and more.
+    assert 0 < int(done.stdout) < 10_000

@@ -11,15 +11,16 @@ drops one unlinks it), so walking them finds nothing. Hence:
   what is left, mostly cells, is frozen too (a list splice, about a microsecond): no object is looked at twice.
 
 What this gives up: a cycle that was alive at the very moment of a look and died
-later is not found. Freezes happen once per 10,000 objects that stayed, so what is
+later is not found. Freezes happen once per 2,000 objects that stayed, so what is
 lost that way is a small share of what the cells themselves take.
 """
 
 import gc
 
-YOUNG_OBJECTS = 10_000
-"""Containers, more than were freed, that start a look at the young ones: about 0.5 ms of work.
-Smaller wastes time on objects that are about to die, larger makes the pause longer."""
+YOUNG_OBJECTS = 2_000
+"""Containers, more than were freed, that start a look at the young ones: half a millisecond for counters of a region.
+Old ones that are freed meanwhile, pages of the decision log say, make it three times as many. Larger makes the pause
+longer, up to 12 ms with 10,000; smaller wastes time on objects that are about to die."""
 
 NEVER = 1_000_000
 """Young collections before an automatic older one: never reached, because `tick` comes first."""
