@@ -34,7 +34,7 @@ def measure(name: str, keys: int, keeper: MemoryKeeper, add: Callable[[bytes], o
         began_s = time.thread_time()
         add(key)
         if number % TICK_KEYS == 0:
-            keeper.tick()
+            keeper.tick(number)
         took_s = time.thread_time() - began_s
         all_s += took_s
         if took_s > slowest_s:

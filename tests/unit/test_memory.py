@@ -18,7 +18,7 @@ keeper = MemoryKeeper()
 before = gc.get_threshold()
 keeper.start()
 assert gc.get_freeze_count() > 200_000, "what was there at the start is set aside"
-assert not keeper.tick(), "nothing new, nothing to do"
+assert not keeper.tick(0), "nothing new, nothing to do"
 
 full = gc.get_stats()[2]["collections"]
 most = 0
@@ -33,13 +33,25 @@ kept = []
 ticks = 0
 for _ in range(300):
     kept.extend(Thing() for _ in range(1_000))
-    ticks += keeper.tick()
+    ticks += keeper.tick(0)
 gc.callbacks.remove(watch)
 
 assert gc.get_stats()[2]["collections"] == full, "a full collection ran by itself"
 assert gc.get_freeze_count() > 200_000 + 300_000 - 2 * YOUNG_OBJECTS, "what survived is set aside"
 freezes = 300_000 / YOUNG_OBJECTS
 assert freezes * 2 / 3 <= ticks <= freezes * 4 / 3, f"one freeze per {YOUNG_OBJECTS} new objects, not {ticks}"
+
+# Where as much goes as comes: an old cell expires, or is let go, for every new one.
+gc.callbacks.append(watch)
+most_growing, most = most, 0
+for made in range(300):
+    for position in range(1_000):
+        kept[position] = Thing()
+    kept = kept[1_000:] + kept[:1_000]
+    keeper.tick((made + 1) * 1_000)
+kept.extend(Thing() for _ in range(2 * YOUNG_OBJECTS))
+gc.callbacks.remove(watch)
+most = max(most, most_growing)
 
 # A cycle that died young is found without a full collection.
 class Node:
@@ -50,7 +62,7 @@ node = Node(); node.itself = node
 gone = weakref.ref(node)
 del node
 more = [Thing() for _ in range(YOUNG_OBJECTS * 2)]
-keeper.tick()
+keeper.tick(300_000)
 assert gone() is None, "a dead cycle was kept"
 
 # Reference counting goes on for what was set aside.

@@ -8,7 +8,9 @@ drops one unlinks it), so walking them finds nothing. Hence:
   never walked again;
 - automatic collections look at young objects only, and full ones never start by themselves;
 - when enough new objects have survived such a look, the youngest are looked at once more, and
-  what is left, mostly cells, is frozen too (a list splice, about a microsecond): no object is looked at twice.
+  what is left, mostly cells, is frozen too (a list splice, about a microsecond): no object is looked at twice;
+- the same when as many cells were made since: the collector counts what comes less what goes, so where each new cell
+  takes the place of an old one it would wait until the whole table is young, and then look at all of it.
 
 What this gives up: a cycle that was alive at the very moment of a look and died
 later is not found. Freezes happen once per 2,000 objects that stayed, so what is
@@ -33,6 +35,8 @@ class MemoryKeeper:
         self.freezes = 0
         """Times that surviving objects were frozen, for `/metrics`."""
         self._thresholds_before = gc.get_threshold()
+        self._cells_made = 0
+        """Cells made until the last look."""
 
     def start(self) -> None:
         """Collect once and freeze what is left. Call it when all that lives for long exists: rules, tables, modules."""
@@ -41,11 +45,15 @@ class MemoryKeeper:
         gc.collect()
         self._freeze()
 
-    def tick(self) -> bool:
-        """Freeze the objects that survived, if there are enough of them. Returns whether there were."""
+    def tick(self, cells_made: int) -> bool:
+        """Freeze the objects that survived, if there are enough of them. Returns whether there were.
+
+        `cells_made`: since the start of the process, those among them that are gone.
+        """
         young_collections = gc.get_count()[1]
-        if young_collections == 0:
+        if young_collections == 0 and cells_made - self._cells_made < YOUNG_OBJECTS:
             return False
+        self._cells_made = cells_made
         gc.collect(0)
         self._freeze()
         return True

@@ -196,13 +196,16 @@ class Service:
         """Tick all rooms from one timer, which also measures the loop's lag: an idle node costs its wake-ups."""
         region, log = self.rooms.get(RegionRoom), self.rooms.get(DecisionLogRoom)
         stats, monotonic = self.rooms.get(ListenersRoom).transport.stats, self._context.clock.monotonic
-        calls = 0
+        calls, made = 0, region.engine.counters.stats
         while True:
-            await region.sweep()
+            while region.sweep():
+                # Many may be due at once, and as many new ones come meanwhile: requests go in between.
+                self._memory.tick(made.created)
+                await asyncio.sleep(0)
             began_s = monotonic()
             for room in self.rooms:
                 room.tick()
-            self._memory.tick()
+            self._memory.tick(made.created)
             idle, calls = calls == stats.calls, stats.calls
             quiet = idle and not log.waiting
             await self._lag.sleep(IDLE_INTERVAL_S if quiet else HOUSEKEEPING_INTERVAL_S, monotonic() - began_s)

@@ -146,12 +146,9 @@ class RegionRoom(Room):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stopping.wait(), ORIGIN_LOOK_S)
 
-    async def sweep(self) -> None:
-        """Drop expired counters, one slice per turn of the loop: requests go in between."""
-        more = self.engine.sweep(SWEEP_STEPS)
-        while more:
-            await asyncio.sleep(0)
-            more = self.engine.sweep(SWEEP_STEPS)
+    def sweep(self) -> bool:
+        """Drop expired counters, a slice of them; True while more may be due."""
+        return self.engine.sweep(SWEEP_STEPS)
 
     def learn(self, entry: MapEntry) -> None:
         """Take in what another worker keeps while the origin is away."""
