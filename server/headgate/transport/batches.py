@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import NotReady, RequestError, TooLarge
 from headgate.pending import PendingAnswer
-from headgate.transport.answers import expands, overloaded, too_large, unfinished
+from headgate.transport.answers import expands, no_place, overloaded, too_large, unfinished
 from headgate.transport.call_order import CallOrder, WaitingCall
 from headgate.transport.calls import Decide
 from headgate.transport.guard.refusals import Refusal, Refusals
@@ -61,6 +61,8 @@ class KeptBack:
         if refusal is Refusal.UNFINISHED:
             self._stats.refused_unfinished += 1
             return NotReady(unfinished(self._limits))
+        if refusal is Refusal.NO_PLACE:
+            return NotReady(no_place(self._limits))
         self._stats.refused_too_large += 1
         return TooLarge((expands if refusal is Refusal.EXPANDS else too_large)(size, self._limits))
 

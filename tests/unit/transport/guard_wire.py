@@ -68,6 +68,7 @@ class Wire:
         max_message: int = MAX_MESSAGE,
         steps: int = 10_000,
         places: "int | Places" = 1_000,
+        streams: int = 10,
         loop: "Loop | None" = None,
     ) -> None:
         self.budget = budget if isinstance(budget, Budget) else Budget(budget, each)
@@ -75,7 +76,7 @@ class Wire:
         self.loop = loop or Loop()
         self.account = Account(self.loop.turns, steps, max(steps, MAX_STEPS))
         self.inspector = Inspector(
-            max_message, 10, REFUSALS, BudgetShare(self.budget), OpenCalls(self.places), self.account, NOW
+            max_message, streams, REFUSALS, BudgetShare(self.budget), OpenCalls(self.places), self.account, NOW
         )
 
     def up(self, data: bytes) -> bytes:

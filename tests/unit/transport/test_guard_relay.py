@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import pytest
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
-from headgate.transport.guard.frames import DATA, PING, PREFACE, SETTINGS, frame
+from headgate.transport.guard.frames import DATA, PING, PREFACE, SETTINGS, frame, reset
 from headgate.transport.guard.inspector import Inspector
 from headgate.transport.guard.open_calls import OpenCalls, Places
 from headgate.transport.guard.relay import Relay
@@ -227,6 +227,26 @@ async def test_who_is_slowed_for_too_long_is_cut_off(setup: Setup) -> None:
         setup.tick(number * 0.5)
     assert setup.goaways() == 1
     assert setup.to_caller.endswith(b"\0\0\0\x0b")
+
+
+async def test_who_waits_for_its_calls_to_end_is_not_read_and_goes_on_with_the_first_that_does(setup: Setup) -> None:
+    """Ten calls under way, as many as may be; one is given up, and another one comes."""
+    await setup.up(HELLO)
+    calls = b"".join(call(stream, message(b"x")) for stream in range(1, 21, 2))
+    await setup.up(calls)
+    following = call(21, message(b"x"))
+    setup.caller.send(reset(1, 8) + following)
+    await eventually(lambda: bool(setup.relay._from_caller))
+    turns = setup.turns.number
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert setup.turns.number <= turns + 1, "nobody looks at it meanwhile"
+    assert _there(setup.front) == b""
+    await setup.down(answer(1))
+    setup.to_front = await _until(setup.front, setup.to_front, following)
+    assert setup.turns.slowed == 0
+    await setup.down(answer(3))
+    await setup.up(call(23, message(b"x")))
 
 
 async def test_a_byte_at_a_time_is_paid_for(setup: Setup) -> None:

@@ -33,8 +33,8 @@ class Relay(Connection):
         self._partial_since = around.now
         self._held = False
         """Bytes of the caller wait for another turn, and no more are read."""
-        self._slowed = False
-        """It waits for its account, too."""
+        self._waits = False
+        """It waits for its account, too, or for its calls to be answered."""
         self._in_line = False
         self._retirement = Retirement(around.timeouts, around.now)
 
@@ -100,16 +100,20 @@ class Relay(Connection):
     # The caller's share of the loop
 
     def _hold(self) -> None:
-        """Read no more of the caller until another turn, or until its account is filled."""
+        """Read no more of the caller until another turn, or until its account is filled, or calls are answered."""
         if self._ended or self._finishing:
             return
         self._held = True
         self._loop.remove_reader(self._caller)
-        if not self._account.is_empty:
+        if self._may_go_on:
             self._stand_in_line()
-        elif not self._slowed:
-            self._slowed = True
-            self._turns.slowed += 1
+        elif not self._waits:
+            self._waits = True
+            self._turns.slowed += self._account.is_empty
+
+    @property
+    def _may_go_on(self) -> bool:
+        return not (self._account.is_empty or self._frames.is_blocked)
 
     def _stand_in_line(self) -> None:
         if not self._in_line:
@@ -134,10 +138,10 @@ class Relay(Connection):
             self._loop.add_reader(self._caller, self._on_caller)
 
     def _resume(self) -> None:
-        """Let a slowed caller go on whose account may be filled again."""
+        """Let a caller go on who waits, if it may by now."""
         self._frames.settle_answers()
-        if not self._account.is_empty:
-            self._slowed = False
+        if self._may_go_on:
+            self._waits = False
             self._stand_in_line()
 
     def _cut_off(self, violation: ProtocolViolation) -> None:
@@ -176,7 +180,7 @@ class Relay(Connection):
         if not self._to_front:
             self._unless_stalled()
             self._loop.remove_writer(front)
-            if self._held and not self._slowed:
+            if self._held and not self._waits:
                 self._stand_in_line()
             self._read_again()
 
@@ -218,7 +222,7 @@ class Relay(Connection):
             self._write(scratch.view[:done])
         if frames.to_caller:
             self._tell()
-        if self._slowed:
+        if self._waits:
             self._resume()
 
     def _tell(self) -> None:
@@ -313,12 +317,12 @@ class Relay(Connection):
         frames = self._frames
         try:
             late = frames.tick(now, self._timeouts.message_s)
-            if not self._account.tick(self._slowed):
+            if not self._account.tick(self._waits and self._account.is_empty):
                 raise ProtocolViolation(ENHANCE_YOUR_CALM, "share")
         except ProtocolViolation as violation:
             self._cut_off(violation)
             return
-        if self._slowed:
+        if self._waits:
             self._resume()
         if late:
             self._forward(late)

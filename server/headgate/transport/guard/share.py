@@ -74,7 +74,7 @@ class Turns:
 class Account:
     """The steps that one connection may take, now and over time."""
 
-    __slots__ = ("_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
+    __slots__ = ("_earned", "_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
 
     def __init__(self, turns: Turns, first: int = FIRST_STEPS, most: int = MAX_STEPS) -> None:
         self.steps = first
@@ -85,6 +85,8 @@ class Account:
         self._taken = 0
         """Steps in turn `_number`."""
         self._slowed_ticks = 0
+        self._earned = False
+        """A call was answered since the last tick."""
 
     @property
     def is_empty(self) -> bool:
@@ -112,10 +114,15 @@ class Account:
     def earn(self, answers: int) -> None:
         """Add what comes with so many answered calls."""
         self.steps = min(self.steps + answers * STEPS_PER_ANSWER, self._most)
+        self._earned = True
 
     def tick(self, slowed: bool) -> bool:
-        """Add what comes with time. False if the connection, which is `slowed` or not, was so for too long."""
-        self._slowed_ticks = self._slowed_ticks + 1 if slowed else 0
+        """Add what comes with time. False if the connection, which is `slowed` or not, was so for too long.
+
+        Whose calls are answered takes what they earn, and no more: that may last.
+        """
+        self._slowed_ticks = self._slowed_ticks + 1 if slowed and not self._earned else 0
+        self._earned = False
         self.steps = min(self.steps + STEPS_PER_TICK, self._most)
         return self._slowed_ticks < SLOWED_TICKS
 
