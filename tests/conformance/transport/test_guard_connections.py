@@ -6,7 +6,7 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -491,6 +491,18 @@ async def many_at_once(client: RawClient, headers: Headers, body: bytes, *, give
         client.h2.reset_stream(stream, 8)
     await client.flush()
     return streams
+
+
+async def test_calls_for_which_the_front_has_no_room_wait_and_all_are_answered() -> None:
+    """Four times as many as it takes at once, on six connections of one caller."""
+    async with guarded() as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw_client(server.port)) for _ in range(6)]
+        sent = [(client, await many_at_once(client, call_headers(), message(b"x"))) for client in clients]
+        for client, streams in sent:
+            assert (await client.outcome(streams[-1]))["grpc-status"] == "0"
+        stats = server.transport.stats
+        assert (stats.calls, sum(stats.durations.counts)) == (6 * MANY, 6 * MANY), "all are answered"
+        assert (stats.guard.refused_calls, stats.guard.slowed) == (0, 0)
 
 
 async def test_calls_for_which_there_is_no_place_are_refused_one_by_one() -> None:

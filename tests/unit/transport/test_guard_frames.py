@@ -24,10 +24,11 @@ from headgate.transport.guard.frames import (
     reset,
     window_update,
 )
+from headgate.transport.guard.open_calls import FRONT_CALLS, Places
 from headgate.transport.guard.refusals import Refusal
 from headgate.transport.guard.violation import ProtocolViolation
 
-from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Wire, answer, call, message, refusal
+from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Loop, Wire, answer, call, message, refusal
 
 
 def violation_of(wire: Wire, data: bytes) -> str:
@@ -311,6 +312,23 @@ FORBIDDEN = {
 def test_what_ends_a_connection(reason: str, frames: bytes) -> None:
     wire = Wire()
     assert violation_of(wire, frames) == reason
+
+
+def test_calls_beyond_what_the_front_has_room_for_stay_where_they_are() -> None:
+    loop, places = Loop(), Places(1_000)
+    flood, other = (Wire(places=places, streams=1_000, loop=loop, address=name) for name in ("flood", "other"))
+    sent = [call(stream, message(b"x")) for stream in range(1, 2 * FRONT_CALLS + 21, 2)]
+    passed, left = flood.up_in_a_turn(b"".join(sent))
+    assert (passed, left) == (b"".join(sent[:FRONT_CALLS]), b"".join(sent[FRONT_CALLS:]))
+    assert flood.inspector.is_blocked
+    steps = flood.account.steps
+    assert flood.up_in_a_turn(left) == (b"", left)
+    assert flood.account.steps == steps, "who waits pays nothing for it"
+    assert other.up_in_a_turn(call(1, message(b"x"))) == (call(1, message(b"x")), b"")
+    flood.down(answer(1) + answer(3) + answer(5))
+    assert not flood.inspector.is_blocked
+    passed, left = flood.up_in_a_turn(left)
+    assert passed == b"".join(sent[FRONT_CALLS : FRONT_CALLS + 2]), "one of the three is the other's"
 
 
 def test_calls_under_way_are_known() -> None:

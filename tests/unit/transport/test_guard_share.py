@@ -274,6 +274,27 @@ def test_calls_without_a_place_are_paid_for_and_an_answer_pays_for_two() -> None
     assert before - wire.account.steps == STEPS_PER_ANSWER
 
 
+def test_who_waits_for_room_looks_again_one_by_one_and_all_after_a_while() -> None:
+    loop, looked = Loop(), list[int]()
+
+    def looking(number: int) -> Callable[[], None]:
+        def look() -> None:
+            looked.append(number)
+            if number == 1:
+                loop.turns.wait(look)
+
+        return look
+
+    for number in range(4):
+        loop.turns.wait(looking(number))
+    loop.turns.wake()
+    assert looked == [0]
+    assert loop.pass_time()
+    assert looked == [0, 1, 2, 3]
+    assert loop.pass_time()
+    assert looked == [0, 1, 2, 3, 1]
+
+
 def test_who_stands_in_line_is_served_in_order_as_far_as_each_turn_goes() -> None:
     loop, served = Loop(), list[int]()
 

@@ -69,8 +69,10 @@ class Guard:
         trust: Trust,
         tls_context: Callable[[], ssl.SSLContext] | None,
         stats: GuardStats,
+        pending: Callable[[], int],
     ) -> None:
-        """`callers` is kept by it: who is behind each connection, by what the front calls it."""
+        """`callers` is kept by it: who is behind each connection, by what the front calls it. `pending` gives the
+        number of calls that have left the front and wait for their decisions."""
         limits = endpoint.limits
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
@@ -93,8 +95,8 @@ class Guard:
         self._budget = Budget(limits.guard.max_unfinished_bytes, share_bytes)
         self._backlog = Backlog(limits.guard.max_unfinished_bytes)
         self._scratch = Scratch()
-        self._turns = Turns(self._loop.call_soon)
-        self._places = Places(limits.guard.max_open_calls)
+        self._turns = Turns(self._loop.call_soon, self._loop.call_later)
+        self._places = Places(limits.guard.max_open_calls, pending)
         self._relays: dict[Connection, str] = {}
         """All connections, and what their callers are counted by."""
         self._addresses = Addresses(limits.guard.max_connections_per_address, limits.guard.max_new_connections_per_s)

@@ -112,8 +112,9 @@ class Inspector(Frames):
         """Return how much of `buffer[:end]` are whole frames: forward these, or `to_front` where it is not empty."""
         position = copied = ahead = 0
         self.has_more = self._call_is_next = False
-        block, places = self._block.stream, self._places()
         unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
+        most = len(streams) + self._calls.room
+        block, places = self._block.stream, self._places(most)
         while end - position >= HEADER_BYTES:
             head, flags, stream = unpack(buffer, position)
             length = head >> 8
@@ -150,13 +151,13 @@ class Inspector(Frames):
             elif not self._may_go_on():
                 self.has_more = True
                 break
-            elif kind == HEADERS and stream > self.last_stream and self._is_full():
+            elif kind == HEADERS and stream > self.last_stream and (len(streams) >= most or self._is_full()):
                 self.has_more = self._call_is_next = True
                 break
             else:
                 payload = bytes(buffer[position + HEADER_BYTES : following])
                 replaced = self._unusual(kind, flags, stream, payload)
-                block, places = self._block.stream, self._places()
+                block, places = self._block.stream, self._places(most)
                 if replaced is not None:
                     self.to_front.append(bytes(buffer[copied:position]))
                     self.to_front.append(replaced)
@@ -166,13 +167,14 @@ class Inspector(Frames):
             self._charge_headers_alone()
         if self.to_front:
             self.to_front.append(bytes(buffer[copied:position]))
+        self._calls.count()
         if len(streams) > self._max_streams * STREAMS_SLACK:
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "streams")
         return position
 
-    def _places(self) -> int:
-        """Return how many calls may be open before somebody has to be asked for one more."""
-        return min(self._calls.places, self._max_streams - len(self._refused))
+    def _places(self, most: int) -> int:
+        """Return how many calls may be open, of at most `most`, before somebody has to be asked for one more."""
+        return min(most, self._calls.places, self._max_streams - len(self._refused))
 
     def _is_full(self) -> bool:
         """Say that the front has as many calls as it takes, and some that their caller doesn't count any more."""
@@ -181,7 +183,7 @@ class Inspector(Frames):
 
     @property
     def is_blocked(self) -> bool:
-        return self._call_is_next and self._is_full()
+        return self._call_is_next and (self._calls.room <= 0 or self._is_full())
 
     def _may_go_on(self) -> bool:
         """Say whether the caller's share allows another frame that is not of a usual call."""
@@ -373,6 +375,7 @@ class Inspector(Frames):
                 copied = following
             position = following
         self._answered += answered
+        self._calls.count()
         self._skip = max(position - end, 0)
         forwarded = min(position, end)
         if self.rewritten:
@@ -432,6 +435,7 @@ class Inspector(Frames):
         for stream in late:
             self._close(stream)
             self.to_caller += reset(stream, ENHANCE_YOUR_CALM)
+        self._calls.count()
         return given_up + b"".join(reset(stream, ENHANCE_YOUR_CALM) for stream in late)
 
     def _end_given_up(self) -> bytes:

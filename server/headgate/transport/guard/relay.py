@@ -36,6 +36,8 @@ class Relay(Connection):
         self._waits = False
         """It waits for its account, too, or for its calls to be answered."""
         self._in_line = False
+        self._is_woken = False
+        """It is looked whether there is room in the front for the caller's next call."""
         self._retirement = Retirement(around.timeouts, around.now)
 
     # From the caller to the front
@@ -110,6 +112,17 @@ class Relay(Connection):
         elif not self._waits:
             self._waits = True
             self._turns.slowed += self._account.is_empty
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        if self._frames.is_blocked and not self._is_woken:
+            self._is_woken = True
+            self._turns.wait(self._wake)
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        if self._waits and not self._ended:
+            self._resume()
 
     @property
     def _may_go_on(self) -> bool:
@@ -143,6 +156,8 @@ class Relay(Connection):
         if self._may_go_on:
             self._waits = False
             self._stand_in_line()
+        else:
+            self._wait_for_room()
 
     def _cut_off(self, violation: ProtocolViolation) -> None:
         self.finish(goaway(self._frames.last_stream, violation.code), violation.reason)
@@ -224,6 +239,7 @@ class Relay(Connection):
             self._tell()
         if self._waits:
             self._resume()
+        self._turns.wake()
 
     def _tell(self) -> None:
         """The caller, what the guard has to say; between two frames of the front."""

@@ -25,21 +25,34 @@ STEPS_PER_TICK = 10
 """Steps that come with time: pings and windows of who does not call. Of a thousand connections, a fifth of the loop."""
 STEPS_PER_ANSWER = 8
 """Steps that come with each answer: who makes his calls in the most costly form costs twice as much as others."""
+LOOKED_S = 0.005
+"""Longest time until who waits for room in the front looks again: calls leave it with their answers, but for those
+whose decisions come later."""
 SLOWED_TICKS = 10
 """Ticks in a row at which an account is found empty: then the connection ends."""
 
 
 class Turns:
-    """Turns of the loop, and who stands in line for the next ones. Only turns with steps in them are counted."""
+    """Turns of the loop, and who stands in line for the next ones, or waits for room in the front.
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        """`call_soon` has a function called in the loop's next turn."""
+    Only turns with steps in them are counted.
+    """
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        """`call_soon` has a function called in the loop's next turn, `call_later` after so many seconds."""
         self.number = 0
         self.left = TURN_STEPS
         """Steps that this turn has left for all."""
         self.slowed = 0
         """Times that a connection was slowed."""
         self._call_soon = call_soon
+        self._call_later = call_later
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._looks = False
         self._line: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
@@ -52,6 +65,24 @@ class Turns:
         """Have it called in one of the next turns, after those who came before."""
         self._line.append(go_on)
         self._schedule()
+
+    def wait(self, look_again: Callable[[], None]) -> None:
+        """Have it called when there may be room in the front, after those who came before."""
+        self._waiting.append(look_again)
+        if not self._looks:
+            self._looks = True
+            self._call_later(LOOKED_S, self._wake_all)
+
+    def wake(self) -> None:
+        """Let the first who waits for room look again: calls have left the front."""
+        if self._waiting:
+            self._waiting.popleft()()
+
+    def _wake_all(self) -> None:
+        self._looks = False
+        # Who finds none waits again.
+        for _ in range(len(self._waiting)):
+            self.wake()
 
     def _schedule(self) -> None:
         if not self._scheduled:
