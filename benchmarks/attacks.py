@@ -12,16 +12,19 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest
-from headgate_client.wire.headgate.v1.limits_pb2 import ReserveRequest
+from headgate_client.wire.headgate.v1.limits_pb2 import ReserveRequest, ReserveResponse, SettleRequest
 
 from benchmarks import load
 from benchmarks.load import DATA, END_HEADERS, END_STREAM, HEADERS, PING, PREFACE, RST_STREAM, SETTINGS, frame
 from benchmarks.processes import METHOD
 from benchmarks.traffic import request
 
-RESERVE = "/headgate.v1.Limits/Reserve"
+RESERVE, SETTLE = "/headgate.v1.Limits/Reserve", "/headgate.v1.Limits/Settle"
+SETTLED_TOGETHER = 3_000
+"""Reservations that are made, and then settled as fast as that is answered."""
 ONE = request(("user", "alice"))
 ATTACKER = "127.0.0.2"
 SIX_ADDRESSES = [f"127.0.1.{number}" for number in range(1, 7)]
@@ -228,6 +231,22 @@ def _calling_again(method: str, payload: bytes) -> Attack:
     return attack
 
 
+def settlements(grpc: str, _http: str, _pause: Pause) -> None:
+    """Reserve, and settle as much less, as fast as it is answered."""
+    flood = partial(load.run, grpc, connections=20, streams=STREAMS, source=ATTACKER)
+    ids: list[str] = []
+
+    def keep(_: int, answer: bytes | None) -> None:
+        if answer is not None:
+            ids.append(ReserveResponse.FromString(answer).id)
+
+    while True:
+        with contextlib.suppress(OSError):
+            flood(RESERVE, itertools.repeat(_RESERVE, SETTLED_TOGETHER), on_answer=keep)
+            flood(SETTLE, (SettleRequest(id=it, actual=0).SerializeToString() for it in ids))
+        ids.clear()
+
+
 def paced(per_s: float) -> Pause:
     """A function that lets nobody pass more often than that."""
     due = time.monotonic()
@@ -242,7 +261,9 @@ def paced(per_s: float) -> Pause:
 
 
 _BOMB = message(gzip.compress(b"\0" * 60_000_000, 9), compressed=True)
-_ESTIMATE = ReserveRequest(request=RateLimitRequest.FromString(ONE), ttl_ms=1_000).SerializeToString()
+_ESTIMATE = ReserveRequest(request=RateLimitRequest.FromString(ONE), ttl_ms=1_000)
+_ESTIMATE.request.hits_addend = 1
+_RESERVE = _ESTIMATE.SerializeToString()
 _NO_WINDOW = struct.pack(">HI", 4, 0)
 _numbers = itertools.count()
 
@@ -281,12 +302,15 @@ ATTACKS: dict[str, Attack] = {
     "flood of new keys, Redis": flood,
     "first requests, 32 keys": _with_calls(_wide, end=True),
     "first requests, flood": flood,
-    "flood of reservations": _calling_again(RESERVE, _ESTIMATE),
+    "flood of warm calls": _calling_again(METHOD, ONE),
+    "flood of refused calls": _calling_again(METHOD, b""),
+    "flood of reservations": _calling_again(RESERVE, _RESERVE),
+    "flood of settlements": settlements,
     "flood of unknown methods": _calling_again("/nobody.Knows/It", b""),
 }
 OVER_TLS = {"half TLS handshakes"}
 """Attacks on a server with TLS, whose honest callers speak it too."""
 ASKED_FIRST = {"first requests, 32 keys", "first requests, flood"}
 """Attacks beside an honest caller whose keys nobody has asked for."""
-OVER_REDIS = {"flood of new keys, Redis"} | ASKED_FIRST
+OVER_REDIS = {"flood of new keys, Redis", "flood of settlements"} | ASKED_FIRST
 """Attacks on a server with a Redis of its own, where all others keep their counts in memory."""

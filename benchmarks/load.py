@@ -173,10 +173,11 @@ def run(
     tls: ssl.SSLContext | None = None,
     token: str | None = None,
     source: str = "",
+    on_answer: OnAnswer | None = None,
 ) -> Outcome:
     """Call `path` once with each payload, as fast as it is answered; returns when all are."""
     outcome = Outcome()
-    count = _counting(outcome, None)
+    count = _counting(outcome, on_answer)
     numbered = enumerate(payloads)
     began = time.monotonic()
     with selectors.DefaultSelector() as selector:

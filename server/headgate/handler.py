@@ -94,9 +94,9 @@ class RateLimitHandler:
         """Return what a request would be charged on; nothing, where nothing limits it. Raises RequestError."""
         return self._planner.make(payload, self._rules(), late=False).charges
 
-    def reserve(self, payload: bytes) -> bytes | PendingAnswer:
-        """Decide an estimate: charged if it fits, also under a limit with overdraft."""
-        return self._decide(self._planner.make(payload, self._rules(), late=False))
+    def reserve(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
+        """Decide an estimate of that caller: charged if it fits, also under a limit with overdraft."""
+        return self._decide(self._planner.make(payload, self._rules(), late=False), caller)
 
     def charge_late(self, payload: bytes) -> None:
         """Charge what something came to beyond its estimate, whether it fits or not."""

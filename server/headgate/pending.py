@@ -1,4 +1,6 @@
-"""Answers that come later: how whoever takes a request in gets the answer, on any thread and with any transport."""
+"""Methods of callers, and answers that come later: how whoever takes a request in gets the answer, on any thread and
+with any transport.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -18,6 +20,11 @@ class PendingAnswer:
     def __init__(self) -> None:
         self.context: Context | None = None
         """The context variables that the answer is written with; None: those of whoever decides."""
+
+
+CallerMethod = Callable[[bytes, str], bytes | PendingAnswer]
+"""Answers a message of a caller, at once where that is possible, else later. Raises, or hands on later, what
+`errors.status_of` maps to a status. Called on the loop, or on a thread that holds its lock: so it does not wait."""
 
 
 def answer_future(answer: bytes | PendingAnswer) -> "asyncio.Future[bytes]":

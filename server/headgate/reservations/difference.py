@@ -17,8 +17,8 @@ class Charging(Protocol):
     def charges(self, payload: bytes) -> tuple[Charge, ...]:
         """Return what a request would be charged on; nothing, where nothing limits it."""
 
-    def reserve(self, payload: bytes) -> bytes | PendingAnswer:
-        """Decide an estimate; it is charged if it fits."""
+    def reserve(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
+        """Decide an estimate of that caller; it is charged if it fits."""
 
     def charge_late(self, payload: bytes) -> None:
         """Charge in any case."""

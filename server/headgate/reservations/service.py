@@ -5,15 +5,18 @@ estimate for as long as nobody settles it. Settling happens once: whoever takes 
 charges the difference, or gives it back, and everybody else is told what it was settled with. A node whose origin does
 not answer goes on trying until the reservation expires; nothing is charged or given back before it has the name.
 
+Both are decided where all calls are, on the loop or with its lock held: an estimate like any other request, and of a
+settlement whatever needs no answer from the origin. What does need one goes on in the loop, a task each.
+
 Bounded: reservations that are open on one limit key, by number and time; settlements that wait for the origin;
 settlements that a node remembers. Each cap is counted. Where nothing was charged there is nothing to settle, and no id.
 """
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitResponse
 from headgate_client.wire.headgate.v1 import limits_pb2 as pb
@@ -22,7 +25,7 @@ from headgate.endpoint.methods import parsed
 from headgate.errors import BadRequest, NotFound, NotReady, TooLarge
 from headgate.origin.interface import Origin, OriginError, owners_of
 from headgate.origin.operations.take_claim import Claim, ClaimState, TakeClaim
-from headgate.pending import answer_future
+from headgate.pending import CallerMethod, PendingAnswer, answer_future
 from headgate.reservations import ids
 from headgate.reservations.difference import Charging, checked_request, make_up
 from headgate.reservations.ids import Reservation
@@ -41,8 +44,6 @@ ANSWER_S: Final = 1.0
 """Time that a caller waits for the origin; the settlement goes on without him."""
 RETRY_S: Final = 1.0
 MAX_ACTUAL: Final = 2**32 - 1
-
-Call = Callable[[bytes], Awaitable[bytes]]
 
 
 @dataclass(slots=True)
@@ -74,11 +75,14 @@ class ReservationService:
     """The time of a shard."""
     random_bytes: Callable[[int], bytes]
     longest_ttl_ms: int
+    loop: asyncio.AbstractEventLoop
     stats: ReservationStats = field(default_factory=ReservationStats)
     _waiting: dict[bytes, "asyncio.Task[pb.SettleResponse]"] = field(default_factory=dict)
     _settled: OrderedDict[bytes, int] = field(default_factory=OrderedDict)
     """The amount that each was settled with, as far as this node made it or heard of it lately."""
     _open: OpenReservations = field(init=False)
+    _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
+    """Answers that need the origin."""
 
     def __post_init__(self) -> None:
         self._open = OpenReservations(self.longest_ttl_ms)
@@ -93,36 +97,43 @@ class ReservationService:
         """Settlements that wait for the origin."""
         return len(self._waiting)
 
-    def methods(self) -> Mapping[str, Call]:
+    def methods(self) -> Mapping[str, CallerMethod]:
         """Methods by path."""
-        return {f"/{SERVICE}/Reserve": self._reserve, f"/{SERVICE}/Settle": self._settle}
+        return {f"/{SERVICE}/Reserve": self.reserve, f"/{SERVICE}/Settle": self.settle}
 
     async def stop(self) -> None:
         """Give up the settlements that wait for the origin: those estimates stand."""
-        tasks = list(self._waiting.values())
+        tasks = [*self._waiting.values(), *self._tasks]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     # Reserve
 
-    async def _reserve(self, payload: bytes) -> bytes:
+    def reserve(self, payload: bytes, caller: str) -> bytes | PendingAnswer:
+        """Charge an estimate for that caller, if it fits, and give it an id."""
         request = parsed(pb.ReserveRequest, payload)
         asked, ttl_ms = checked_request(request.request), self._checked_ttl(request.ttl_ms)
         nonce = self.random_bytes(ids.NONCE_BYTES)
         now_ms = self.now_ms(self.origin.shard_of(nonce))
         keys = {charge.key for charge in self.charging.charges(asked)}
         self._check_room(keys, now_ms)
-        key = await self.key.current()
-        decided = await answer_future(self.charging.reserve(asked))
-        response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decided))
-        if response.decision.overall_code != RateLimitResponse.OK:
-            self.stats.denied += 1
-        elif keys:
-            self.stats.reserved += 1
-            self._open.add(keys, now_ms + ttl_ms)
-            response.id = ids.encode(Reservation(nonce, now_ms, now_ms + ttl_ms, asked), key)
-        return response.SerializeToString()
+        estimate = _Estimate(self, keys, Reservation(nonce, now_ms, now_ms + ttl_ms, asked))
+        if self.key.is_drawn:
+            decided = self.charging.reserve(asked, caller)
+            return estimate.answer(decided) if isinstance(decided, bytes) else estimate.wait_for(decided)
+        return self._answer_later(self._reserve_with_first_key(estimate, caller))
+
+    async def _reserve_with_first_key(self, estimate: "_Estimate", caller: str) -> bytes:
+        await self.key.draw()
+        decided = self.charging.reserve(estimate.reservation.request, caller)
+        return estimate.answer(await answer_future(decided))
+
+    def made(self, keys: Collection[bytes], reservation: Reservation) -> str:
+        """Count a reservation that was charged, and return its id."""
+        self.stats.reserved += 1
+        self._open.add(keys, reservation.expires_ms)
+        return ids.encode(reservation, self.key.current)
 
     def _checked_ttl(self, ttl_ms: int) -> int:
         default_ms = min(DEFAULT_TTL_MS, self.longest_ttl_ms)
@@ -143,28 +154,41 @@ class ReservationService:
 
     # Settle
 
-    async def _settle(self, payload: bytes) -> bytes:
+    def settle(self, payload: bytes, caller: str) -> bytes | PendingAnswer:
+        """Settle a reservation with what it came to, once, whoever calls."""
         request = parsed(pb.SettleRequest, payload)
         if request.actual > MAX_ACTUAL:
             raise BadRequest(f"actual is {request.actual}: accepted are 0 to {MAX_ACTUAL}")
-        reservation = await self._decode(request.id)
-        actual = self._settled.get(reservation.nonce)
-        if actual is not None:
-            self.stats.repeated += 1
-            return pb.SettleResponse(settled=False, actual=actual).SerializeToString()
+        try:
+            reservation = ids.decode(request.id, self.key.accepted())
+        except NotFound:
+            if not self.key.may_look_again():
+                raise
+            # Another node may have drawn the region's key just now.
+            return self._answer_later(self._settle_with_new_key(request))
+        known = self._known(reservation)
+        return self._answer_later(self._settle(reservation, request.actual)) if known is None else known
+
+    async def _settle_with_new_key(self, request: pb.SettleRequest) -> bytes:
+        await self.key.look_again()
+        return await self._settle(ids.decode(request.id, self.key.accepted()), request.actual)
+
+    async def _settle(self, reservation: Reservation, actual: int) -> bytes:
+        known = self._known(reservation)
+        if known is not None:
+            return known
         waiting = self._waiting.get(reservation.nonce)
-        outcome = await self._wait_for(waiting or self._begin(reservation, request.actual))
+        outcome = await self._wait_for(waiting or self._begin(reservation, actual))
         # Of those who wait for the same settlement, the first has made it.
         return pb.SettleResponse(settled=outcome.settled and waiting is None, actual=outcome.actual).SerializeToString()
 
-    async def _decode(self, text: str) -> Reservation:
-        try:
-            return ids.decode(text, self.key.accepted())
-        except NotFound:
-            # Another node may have drawn the region's key just now.
-            if not await self.key.look_again():
-                raise
-            return ids.decode(text, self.key.accepted())
+    def _known(self, reservation: Reservation) -> bytes | None:
+        """Return the answer for one that was settled already, as far as this node knows."""
+        actual = self._settled.get(reservation.nonce)
+        if actual is None:
+            return None
+        self.stats.repeated += 1
+        return pb.SettleResponse(settled=False, actual=actual).SerializeToString()
 
     async def _wait_for(self, task: "asyncio.Task[pb.SettleResponse]") -> pb.SettleResponse:
         await asyncio.wait([task], timeout=ANSWER_S)
@@ -237,6 +261,64 @@ class ReservationService:
         keys = {charge.key for charge in self.charging.charges(reservation.request)}
         self._open.remove(keys, reservation.expires_ms)
         make_up(self.charging, reservation.request, actual, charged_ms=reservation.charged_ms, now_ms=now_ms)
+
+    # Answers that need the origin
+
+    def _answer_later(self, work: Coroutine[Any, Any, bytes]) -> PendingAnswer:
+        """Return the answer that this will give, which begins as soon as the loop runs."""
+        answer = PendingAnswer()
+        self.loop.call_soon_threadsafe(self._begin_answer, work, answer)
+        return answer
+
+    def _begin_answer(self, work: Coroutine[Any, Any, bytes], answer: PendingAnswer) -> None:
+        task = self.loop.create_task(_give(work, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+class _Estimate(PendingAnswer):
+    """The answer to one who reserves, once it is decided whether the estimate fits."""
+
+    __slots__ = ("_keys", "_service", "reservation")
+
+    def __init__(self, service: ReservationService, keys: Collection[bytes], reservation: Reservation) -> None:
+        super().__init__()
+        self._service = service
+        self._keys = keys
+        self.reservation = reservation
+
+    def wait_for(self, decision: PendingAnswer) -> PendingAnswer:
+        """Answer when it is decided."""
+        decision.on_answer = self._decided
+        return self
+
+    def answer(self, decision: bytes) -> bytes:
+        """Answer with this decision; where something was charged and fits, with an id."""
+        response = pb.ReserveResponse(decision=RateLimitResponse.FromString(decision))
+        if response.decision.overall_code != RateLimitResponse.OK:
+            self._service.stats.denied += 1
+        elif self._keys:
+            response.id = self._service.made(self._keys, self.reservation)
+        return response.SerializeToString()
+
+    def _decided(self, decision: bytes | Exception) -> None:
+        try:
+            if isinstance(decision, Exception):
+                raise decision
+            answer = self.answer(decision)
+        except Exception as error:
+            self.on_answer(error)
+        else:
+            self.on_answer(answer)
+
+
+async def _give(work: Coroutine[Any, Any, bytes], answer: PendingAnswer) -> None:
+    try:
+        given = await work
+    except Exception as error:
+        answer.on_answer(error)
+    else:
+        answer.on_answer(given)
 
 
 def _expired() -> NotFound:

@@ -7,12 +7,12 @@ all rooms in the order of its list and stops them in the reverse order, so that 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TypeVar
 
+from headgate.pending import CallerMethod
 from headgate.runtime.context import ProcessContext
 from headgate.telemetry.metrics import Metrics
 from headgate.transport.admin import Method
 
 Task = Callable[[], Awaitable[None]]
-CallerMethod = Callable[[bytes], Awaitable[bytes]]
 
 
 class Room:

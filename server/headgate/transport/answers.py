@@ -30,6 +30,10 @@ def unfinished(limits: TransportLimits) -> str:
     return f"overloaded: more than {limits.guard.max_unfinished_bytes} bytes are unfinished, or too many of them here"
 
 
+def no_place(limits: TransportLimits) -> str:
+    return f"overloaded: more than {limits.guard.max_open_calls} calls are under way, or too many of them here"
+
+
 def overloaded(limits: TransportLimits) -> str:
     """The refusal of a call because too much is pending."""
     return f"overloaded: more than {limits.max_pending_calls} calls or {limits.max_pending_bytes} bytes are pending"

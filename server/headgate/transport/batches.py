@@ -6,14 +6,14 @@ whatever its calls ask for.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headgate.errors import NotReady, RequestError, TooLarge
 from headgate.pending import PendingAnswer
-from headgate.transport.answers import expands, overloaded, too_large, unfinished
+from headgate.transport.answers import expands, no_place, overloaded, too_large, unfinished
 from headgate.transport.call_order import CallOrder, WaitingCall
-from headgate.transport.calls import RateLimitCalls
+from headgate.transport.calls import Decide
 from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import TransportLimits, TransportStats
 from headgate.transport.shared_loop import LoopLock
@@ -22,8 +22,6 @@ from headgate.transport.timeouts import Timeouts
 if TYPE_CHECKING:
     from pygrpc_native._native import Event
 
-RATE_LIMIT = 0
-"""The method that decisions are about; all others are health's."""
 HELD_S = 0.001
 """Time for which calls are decided before the loop may run: it relays what others send and are sent. Shorter, and the
 threads change places more often than they work."""
@@ -63,6 +61,8 @@ class KeptBack:
         if refusal is Refusal.UNFINISHED:
             self._stats.refused_unfinished += 1
             return NotReady(unfinished(self._limits))
+        if refusal is Refusal.NO_PLACE:
+            return NotReady(no_place(self._limits))
         self._stats.refused_too_large += 1
         return TooLarge((expands if refusal is Refusal.EXPANDS else too_large)(size, self._limits))
 
@@ -72,7 +72,7 @@ class BatchDecider:
 
     def __init__(
         self,
-        calls: RateLimitCalls,
+        decides: Sequence[Decide],
         respond: Respond,
         replies: Replies,
         lock: LoopLock,
@@ -82,10 +82,13 @@ class BatchDecider:
         limits: TransportLimits,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`callers` names who is behind a connection, by the front's name for it; all others are one caller."""
+        """`decides`: functions that decide calls, by the front's number of the method; all other methods are health's.
+        `callers` names who is behind a connection, by the front's name for it; all others are one caller."""
         self._lock = lock
         self._stats = stats
-        self._decide = calls.decide
+        self._decides = decides
+        self.methods = len(decides)
+        """Number of methods whose calls are decided: the first ones."""
         self._kept_back = kept_back
         self._respond = respond
         self._fail = replies.fail
@@ -109,21 +112,21 @@ class BatchDecider:
         Returns the events that are no calls to decide. `parent_of` gives a call's trace context, where traces are on.
         """
         left: list[Event] = []
-        answered, waits, monotonic = 0, self.has_waiting, self._monotonic
+        answered, waits, monotonic, methods = 0, self.has_waiting, self._monotonic, self.methods
         with self._lock:
             until_s = monotonic() + HELD_S
             for event in events:
                 _, call_id, method, payload, timeout = event
-                if payload is None or method != RATE_LIMIT:
+                if payload is None or method >= methods:
                     left.append(event)
                     continue
                 # The front gives its name for the connection, a string, where there is no such header.
                 caller = self._callers.get(timeout, "") if isinstance(timeout, str) else ""
                 parent = None if parent_of is None else parent_of(call_id)
                 if waits:
-                    self._wait(WaitingCall(received_at, call_id, payload, timeout, parent, caller))
+                    self._wait(WaitingCall(received_at, call_id, method, payload, timeout, parent, caller))
                 elif type(timeout) is not bytes or self._has_time(received_at, timeout):
-                    answered += self._take_call(received_at, call_id, payload, parent, caller)
+                    answered += self._take_call(received_at, call_id, method, payload, parent, caller)
                     waits = monotonic() >= until_s
             self._stats.calls += len(events) - len(left)
             self._stats.durations.add(monotonic() - received_at, answered)
@@ -137,7 +140,9 @@ class BatchDecider:
         while (call := waiting.first()) is not None:
             began_s, answered = now_s, False
             if type(call.timeout) is not bytes or self._has_time(call.received_at, call.timeout):
-                answered = self._take_call(call.received_at, call.call_id, call.payload, call.parent, call.caller)
+                answered = self._take_call(
+                    call.received_at, call.call_id, call.method, call.payload, call.parent, call.caller
+                )
             now_s = self._monotonic()
             waiting.decided(call, int((now_s - began_s) * 1e6))
             if answered:
@@ -160,13 +165,13 @@ class BatchDecider:
             self._fail(call.call_id, NotReady(overloaded(self._limits)))
 
     def _take_call(
-        self, received_at: float, call_id: int, payload: bytes, parent: str | bytes | None, caller: str
+        self, received_at: float, call_id: int, method: int, payload: bytes, parent: str | bytes | None, caller: str
     ) -> bool:
         """Decide one call; True if it was answered."""
         try:
             if len(payload) == self._kept_back.size:
                 self._kept_back.check(payload)
-            answer = self._decide(payload, parent, caller)
+            answer = self._decides[method](payload, parent, caller)
             if isinstance(answer, bytes):
                 self._respond(call_id, answer)
                 return True

@@ -15,20 +15,22 @@ TURN_US: Final = 500
 class WaitingCall:
     """A call that was received and is not decided yet."""
 
-    __slots__ = ("call_id", "caller", "parent", "payload", "received_at", "timeout")
+    __slots__ = ("call_id", "caller", "method", "parent", "payload", "received_at", "timeout")
 
     def __init__(
         self,
         received_at: float,
         call_id: int,
+        method: int,
         payload: bytes,
         timeout: str | bytes | None,
         parent: str | bytes | None,
         caller: str,
     ) -> None:
-        """`timeout`: the header, if it is bytes; `parent`: the call's trace context."""
+        """`method`: its number; `timeout`: the header, if it is bytes; `parent`: the call's trace context."""
         self.received_at = received_at
         self.call_id = call_id
+        self.method = method
         self.payload = payload
         self.timeout = timeout
         self.parent = parent

@@ -22,12 +22,11 @@ from headgate.telemetry.traces import parent_of
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
-from headgate.transport.calls import RateLimitCalls, not_bytes
+from headgate.transport.calls import Calls, Decide, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.guard.addresses import counted_as_peer
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport
+from headgate.transport.interface import Serving, Transport
 from headgate.transport.reflection import Reflection
-from headgate.transport.services import method_handlers
 
 # grpc-core's own limit is one ping in five minutes, and then it cuts the connection:
 # proxies with an ordinary keepalive would lose it again and again.
@@ -55,7 +54,7 @@ class GrpcioTransport(Transport):
         self._tls = tls
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[_Statuses] = health.Health()
-        self._calls = RateLimitCalls(endpoint, self.stats)
+        self._calls = Calls(endpoint, self.stats)
         # Calls whose answer comes later.
         self._waiting: set[asyncio.Future[bytes]] = set()
 
@@ -105,11 +104,10 @@ class GrpcioTransport(Transport):
 
     def _methods(self) -> MethodHandlers:
         return {
-            RATE_LIMIT_METHOD: grpc.unary_unary_rpc_method_handler(self._should_rate_limit),
+            **{path: self._method(decide) for path, decide in self._calls.methods.items()},
             health.CHECK_METHOD: grpc.unary_unary_rpc_method_handler(self._check),
             health.WATCH_METHOD: grpc.unary_stream_rpc_method_handler(self._watch),
             **Reflection(self._endpoint.callers).methods(),
-            **method_handlers(self._endpoint.services, self._endpoint.callers, self._failures),
         }
 
     async def stop(self, timeout_s: float) -> None:
@@ -126,7 +124,10 @@ class GrpcioTransport(Transport):
 
     # Calls
 
-    async def _should_rate_limit(self, payload: bytes, context: _Context) -> bytes:
+    def _method(self, decide: Decide) -> "grpc.RpcMethodHandler[bytes, bytes]":
+        return grpc.unary_unary_rpc_method_handler(partial(self._answer, decide))
+
+    async def _answer(self, decide: Decide, payload: bytes, context: _Context) -> bytes:
         self.stats.calls += 1
         remaining_s = context.time_remaining()
         if remaining_s is not None and remaining_s <= 0:
@@ -135,7 +136,7 @@ class GrpcioTransport(Transport):
         try:
             began_s = time.monotonic()
             self._check_caller(context)
-            answer = await self._decide(payload, context)
+            answer = await self._decide(decide, payload, context)
             self.stats.durations.add(time.monotonic() - began_s)
             return answer
         except Exception as error:
@@ -151,9 +152,9 @@ class GrpcioTransport(Transport):
             self.stats.refused_forbidden += 1
             raise
 
-    async def _decide(self, payload: bytes, context: _Context) -> bytes:
+    async def _decide(self, decide: Decide, payload: bytes, context: _Context) -> bytes:
         parent = None if self._endpoint.tracing is None else parent_of(context.invocation_metadata())
-        answer = self._calls.decide(payload, parent, counted_as_peer(context.peer()))
+        answer = decide(payload, parent, counted_as_peer(context.peer()))
         if isinstance(answer, bytes):
             return answer
         # A future of the call's own: a caller who goes away cancels it, and the decision goes on.

@@ -26,7 +26,7 @@ def register_grpc(metrics: Metrics, stats: TransportStats) -> None:
         DURATION_BOUNDS_S,
         stats.durations.read,
     )
-    metrics.counter("headgate_grpc_calls", "ShouldRateLimit calls received.", lambda: stats.calls)
+    metrics.counter("headgate_grpc_calls", "Calls received: ShouldRateLimit, Reserve and Settle.", lambda: stats.calls)
     metrics.gauge("headgate_grpc_pending_calls", "Calls waiting for an answer.", lambda: stats.pending_calls)
     metrics.gauge(
         "headgate_grpc_pending_bytes", "Bytes of the calls that wait for an answer.", lambda: stats.pending_bytes

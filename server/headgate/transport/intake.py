@@ -1,6 +1,6 @@
 """The receiving half of the native transport: a thread that takes calls off the front.
 
-Rate-limit calls are decided right here (batches.py). Health goes to the loop, in whole batches; what is over a bound is
+Calls are decided right here (batches.py). Health goes to the loop, in whole batches; what is over a bound is
 refused, and its bytes dropped, because the front below queues without any bound. Where callers need a token, those
 without one are refused here too: the front could check tokens by itself, but for good, and for health too.
 """
@@ -17,7 +17,7 @@ from headgate.errors import NotReady, TooLarge, Unauthenticated
 from headgate.telemetry.traces import parent_of
 from headgate.transport.allocator import TRIM_DELAY_MS, Trimmer
 from headgate.transport.answers import STOPPING, overloaded, too_large
-from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.batches import BatchDecider, KeptBack
 from headgate.transport.interface import Serving, TransportStats
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Intake:
 
     def _is_known(self, event: "DetailedEvent") -> bool:
         _, call_id, method, payload, _, details = event
-        if method != RATE_LIMIT or payload is None:
+        if method >= self._decider.methods or payload is None:
             return True
         metadata = details[0] if details else None
         try:

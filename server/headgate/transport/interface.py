@@ -7,7 +7,7 @@ loop's lock (shared_loop.py): one of them at a time, so that what is behind the 
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -17,7 +17,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.address import parse_address
 from headgate.endpoint.socketfile import OWNER_ONLY
 from headgate.heirs import mypyc_attr
-from headgate.pending import PendingAnswer
+from headgate.pending import CallerMethod, PendingAnswer
 from headgate.telemetry.histogram import HistogramCounts
 from headgate.telemetry.traces import Tracing
 from headgate.transport.callers import EVERYBODY, Callers
@@ -99,7 +99,7 @@ class TransportStats:
     """
 
     calls: int = 0
-    """ShouldRateLimit calls received, whatever became of them."""
+    """Calls received, whatever became of them; those of health and reflection are not among them."""
     accepted_calls: int = 0
     """Calls that had to wait, health checks among them. A call that was answered as it was received is in none of these
     four: it has never been pending."""
@@ -139,8 +139,8 @@ class Serving:
     callers: Callers = EVERYBODY
     reuse_port: bool = False
     socket_mode: int = OWNER_ONLY
-    services: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = field(default_factory=dict)
-    """Further unary methods, by path, for the same callers."""
+    services: Mapping[str, CallerMethod] = field(default_factory=dict)
+    """Further unary methods, by path, for the same callers: decided in turns with the handler's."""
     tracing: Tracing | None = None
     """None: nothing is traced, and nobody looks for a caller's trace context."""
 

@@ -2,8 +2,9 @@
 
 A receiving thread (intake.py) takes whole batches of calls, and decides them itself (batches.py) while it holds the
 loop's lock (shared_loop.py): at most one of the two runs at a time, so what is behind the handler needs no lock. Calls
-that must wait for somebody are answered from the loop when their answer comes. Health goes to the loop. The loop never
-waits for a call, so a signal waits for nobody.
+that must wait for somebody are answered from the loop when their answer comes. Health goes to the loop, reflection and
+methods that nobody knows to a server beside (fallback.py). The loop never waits for a call, so a signal waits for
+nobody.
 
 The front below bounds neither messages nor what it queues, and it has no TLS: for callers
 who aren't trusted it stands behind a guard (see guard/), which has both.
@@ -26,25 +27,23 @@ from headgate.pending import PendingAnswer
 from headgate.transport import health
 from headgate.transport.allocator import bound_allocator
 from headgate.transport.answers import STOPPING, Failures
-from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
-from headgate.transport.calls import RateLimitCalls, not_bytes
+from headgate.transport.batches import BatchDecider, KeptBack
+from headgate.transport.calls import Calls, not_bytes
 from headgate.transport.drain import wait_until_quiet, wait_until_silent
 from headgate.transport.fallback import Fallback
 from headgate.transport.guard.addresses import counted_as_peer
 from headgate.transport.guard.refusals import Refusals
 from headgate.transport.intake import HealthBatch, Intake
-from headgate.transport.interface import RATE_LIMIT_METHOD, Serving, Transport, TransportStats
+from headgate.transport.interface import Serving, Transport, TransportStats
 from headgate.transport.reflection import Reflection
-from headgate.transport.services import method_handlers
 from headgate.transport.shared_loop import SharedLoop
 from headgate.transport.timeouts import TIMEOUT_HEADER, Timeouts
 
 if TYPE_CHECKING:
     from pygrpc_native._native import Event
 
-# The order gives the method ids, RATE_LIMIT first; True where the answer is a stream.
-_METHODS = ((RATE_LIMIT_METHOD, False), (health.CHECK_METHOD, False), (health.WATCH_METHOD, True))
-_CHECK = RATE_LIMIT + 1
+# True where the answer is a stream. The front numbers methods by their order: those that are decided come before these.
+_HEALTH_METHODS = ((health.CHECK_METHOD, False), (health.WATCH_METHOD, True))
 # One thread is 10 to 20% cheaper than two, and more than the loop can use.
 _IO_THREADS = 1
 # Behind a guard, which turns this refusal of the front's into one that gRPC knows.
@@ -74,7 +73,9 @@ class NativeTransport(Transport):
         self._failures = Failures(self.stats, endpoint.logger)
         self._health: health.Health[int] = health.Health()
         self._timeouts = Timeouts()
-        self._calls = RateLimitCalls(endpoint, self.stats)
+        self._calls = Calls(endpoint, self.stats)
+        self._check = len(self._calls.methods)
+        """Number of the method Check."""
         self._batches: deque[HealthBatch] = deque()
         self._handed_over = False
         # Calls whose answer comes later.
@@ -117,7 +118,7 @@ class NativeTransport(Transport):
         return Intake(
             self._front,
             BatchDecider(
-                self._calls,
+                tuple(self._calls.methods.values()),
                 self._front.respond,
                 self,
                 self._loop.lock,
@@ -137,7 +138,7 @@ class NativeTransport(Transport):
         try:
             front = NativeGrpcFront(
                 str(self._address),
-                _METHODS,
+                [*((path, False) for path in self._calls.methods), *_HEALTH_METHODS],
                 _IO_THREADS,
                 # It tells one of the two with a call. Behind a guard, which is on the loop, a call that waited for the
                 # loop has not come yet; and callers who are not trusted take turns.
@@ -159,8 +160,7 @@ class NativeTransport(Transport):
         try:
             # The guard has looked at names already.
             callers = replace(self._endpoint.callers, names=None)
-            services = method_handlers(self._endpoint.services, callers, self._failures)
-            fallback = Fallback({**Reflection(callers).methods(), **services}, self._endpoint.limits)
+            fallback = Fallback(Reflection(callers).methods(), self._endpoint.limits)
             await fallback.start()
         except OSError as error:
             self._endpoint.logger.warning("reflection_unavailable", reason=str(error))
@@ -251,7 +251,7 @@ class NativeTransport(Transport):
                 self.stats.dropped_expired += 1
                 continue
             try:
-                if method == _CHECK:
+                if method == self._check:
                     self._front.respond(call_id, self._health.check(payload))
                 else:
                     # Those with a deadline have one name: the front does not tell both.

@@ -6,9 +6,10 @@ import resource
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import grpc
 import h2.connection
@@ -20,7 +21,7 @@ from headgate.transport.interface import GuardLimits, TransportLimits
 
 from tests.conformance.transport.certificates import authority, issued_by
 from tests.conformance.transport.harness import TIMEOUT_S, Server, call, dialled, eventually, serving
-from tests.conformance.transport.raw import PREFACE, RawClient, call_headers, frame, message, raw_client
+from tests.conformance.transport.raw import PREFACE, Headers, RawClient, call_headers, frame, message, raw_client
 
 SETTINGS = frame(4, 0, 0, b"")
 FRIEND = "127.0.0.2"
@@ -461,7 +462,9 @@ async def test_calls_under_way_are_bounded_over_all_connections_and_who_has_few_
         never = asyncio.get_running_loop().create_future()
         server.script.reply = lambda _payload: never
         streams = [await greedy.open(call_headers(), message(b"x")) for _ in range(21)]
-        assert await greedy.outcome(streams[-1]) == {"reset": "7"}
+        outcome = await greedy.outcome(streams[-1])
+        assert outcome["grpc-status"] == "14"
+        assert unquote(outcome["grpc-message"]).startswith("overloaded: more than 20 calls are under way")
         await eventually(lambda: server.transport.stats.pending_calls == 20)
         server.script.reply = None
         # It has less than its half.
@@ -471,6 +474,93 @@ async def test_calls_under_way_are_bounded_over_all_connections_and_who_has_few_
         never.set_result(b"late")
         assert (await greedy.outcome(streams[0]))["grpc-status"] == "0"
         await answered(greedy)
+
+
+MANY = 90
+"""Calls in one write, within what one connection may have: the front has enough of 20 that are given up unbegun."""
+
+
+async def many_at_once(client: RawClient, headers: Headers, body: bytes, *, give_up: bool = False) -> list[int]:
+    """Send many calls together; their streams."""
+    streams = []
+    for _ in range(MANY):
+        streams.append(stream := client.h2.get_next_available_stream_id())
+        client.h2.send_headers(stream, headers)
+        client.h2.send_data(stream, body, end_stream=True)
+    for stream in streams if give_up else ():
+        client.h2.reset_stream(stream, 8)
+    await client.flush()
+    return streams
+
+
+async def test_calls_for_which_the_front_has_no_room_wait_and_all_are_answered() -> None:
+    """Four times as many as it takes at once, on six connections of one caller."""
+    async with guarded() as server, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(raw_client(server.port)) for _ in range(6)]
+        sent = [(client, await many_at_once(client, call_headers(), message(b"x"))) for client in clients]
+        for client, streams in sent:
+            assert (await client.outcome(streams[-1]))["grpc-status"] == "0"
+        stats = server.transport.stats
+        assert (stats.calls, sum(stats.durations.counts)) == (6 * MANY, 6 * MANY), "all are answered"
+        assert (stats.guard.refused_calls, stats.guard.slowed) == (0, 0)
+
+
+async def test_calls_for_which_there_is_no_place_are_refused_one_by_one() -> None:
+    """All at once on the connection of an honest caller, which has others under way."""
+    async with guarded(max_open_calls=8) as server, raw_client(server.port) as client:
+        for _ in range(60):
+            await answered(client)
+        never = asyncio.get_running_loop().create_future()
+        server.script.reply = lambda _payload: never
+        streams = await many_at_once(client, call_headers(), message(b"x"))
+        assert (await client.outcome(streams[-1]))["grpc-status"] == "14"
+        await eventually(lambda: server.transport.stats.guard.refused_calls == MANY - 8)
+        server.script.reply = None
+        never.set_result(b"late")
+        assert (await client.outcome(streams[0]))["grpc-status"] == "0"
+        await answered(client)
+        assert closed(server) == {}
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [(call_headers(), message(b"x", length=10**6), "8"), (call_headers(x_big="y" * 17_000), message(b"x"), "8")],
+    ids=["messages", "metadata"],
+)
+async def test_what_is_too_large_is_refused_call_by_call(headers: Headers, body: bytes, status: str) -> None:
+    async with guarded() as server, raw_client(server.port) as client:
+        for _ in range(2):
+            streams = await many_at_once(client, headers, body)
+            assert (await client.outcome(streams[-1]))["grpc-status"] == status
+        await answered(client)
+        assert closed(server) == {}
+
+
+async def test_who_gives_up_many_calls_at_once_keeps_its_connection() -> None:
+    """As callers do with little patience, when everything stood still for a moment."""
+    async with guarded(max_open_calls=1_000) as server, raw_client(server.port) as client:
+        for _ in range(3):
+            await many_at_once(client, call_headers(), message(b"x"), give_up=True)
+            await answered(client)
+        assert closed(server) == {}
+
+
+async def test_the_front_is_told_of_calls_that_were_given_up() -> None:
+    """Else it would hold them, and take no others of the connection, until they are answered."""
+    async with guarded() as server, raw_client(server.port) as client:
+        server.script.reply = lambda _payload: asyncio.get_running_loop().create_future()
+        await many_at_once(client, call_headers(), message(b"x"), give_up=True)
+        await eventually(lambda: server.transport.stats.pending_calls == MANY)
+        server.script.reply = None
+
+        async def there_is_room() -> bool:
+            streams = await many_at_once(client, call_headers(), message(b"x"))
+            return (await client.outcome(streams[-1])).get("grpc-status") == "0"
+
+        async with asyncio.timeout(TIMEOUT_S):
+            while not await there_is_room():
+                pass
+        assert closed(server) == {}
 
 
 @pytest.mark.parametrize("window", [0, 1, 6])

@@ -17,7 +17,10 @@ from headgate.limiter.limit import Algorithm, Limit, Unit
 from headgate.origin.interface import OriginTimeout
 from headgate.origin.memory import MemoryOrigin
 from headgate.origin.operation import Operation, R
+from headgate.origin.operations.read_map import ReadMap
 from headgate.origin.operations.take_claim import TakeClaim
+from headgate.origin.operations.write_map import WriteMap
+from headgate.pending import answer_future
 from headgate.region.region_map import RegionMapReplica
 from headgate.reservations import ids, open_count, service
 from headgate.reservations.ids import Reservation
@@ -58,9 +61,15 @@ class FlakyOrigin(MemoryOrigin):
         super().__init__(clock)
         self.lose_reply = self.lose_call = 0
         self.claimed = 0
+        self.lose_map = False
+        self.map_calls = 0
 
     async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
         claims = isinstance(operation, TakeClaim)
+        if isinstance(operation, ReadMap | WriteMap):
+            self.map_calls += 1
+            if self.lose_map:
+                raise OriginTimeout("lost on the way")
         self.claimed += claims
         if claims and self.lose_call:
             self.lose_call -= 1
@@ -84,7 +93,7 @@ class Charged:
         keys = [descriptor.entries[0].value.encode() for descriptor in request.descriptors]
         return tuple([Charge(key, self.limit, request.hits_addend) for key in keys if key != b"free"])
 
-    def reserve(self, payload: bytes) -> bytes:
+    def reserve(self, payload: bytes, caller: str = "") -> bytes:
         estimate = RateLimitRequest.FromString(payload).hits_addend
         fits = self.used + estimate <= 100
         self.used += estimate if fits else 0
@@ -120,6 +129,7 @@ class World:
             now_ms=lambda _: self.clock.now_ms(),
             random_bytes=chance.randbytes,
             longest_ttl_ms=3_600_000,
+            loop=asyncio.get_running_loop(),
         )
 
     async def reserve(self, estimate: int, ttl_ms: int = 0, node: int = 0, key: str = "a") -> str:
@@ -134,7 +144,7 @@ class World:
         return response.settled, response.actual
 
     async def _call(self, node: int, method: str, payload: bytes) -> bytes:
-        return await self.nodes[node].methods()[f"/headgate.v1.Limits/{method}"](payload)
+        return await answer_future(self.nodes[node].methods()[f"/headgate.v1.Limits/{method}"](payload, ""))
 
 
 async def test_the_difference_is_made_up_once_whoever_is_asked_and_whatever_is_said_later() -> None:
@@ -304,7 +314,8 @@ async def test_what_it_came_to_beyond_its_estimate_is_charged_however_late() -> 
 async def test_an_id_of_the_version_before_is_settled_and_gives_nothing_back() -> None:
     """It does not say when it was charged, so nobody knows what of it still counts."""
     world = World()
-    (key,) = await asyncio.gather(world.nodes[0].key.current())
+    await world.nodes[0].key.draw()
+    key = world.nodes[0].key.current
     request = RateLimitRequest(domain="edge", descriptors=[], hits_addend=40)
     head = struct.pack(">c4s16sQ", b"\x01", hashlib.sha256(b"id" + key).digest()[:4], b"n" * 16, 1_700_000_600_000)
     body = head + request.SerializeToString()
@@ -313,6 +324,27 @@ async def test_an_id_of_the_version_before_is_settled_and_gives_nothing_back() -
     assert await world.settle(old, 0) == (True, 0)
     assert await world.settle(old, 0) == (False, 0)
     assert world.charged.used == 0
+
+
+async def test_without_an_origin_a_node_signs_by_itself_and_asks_it_for_a_key_seldom() -> None:
+    world = World(2)
+    world.origin.lose_map = True
+    reservations = await asyncio.gather(*(world.reserve(1) for _ in range(50)))
+    assert world.origin.map_calls <= 2
+    assert await world.settle(reservations[0], 5) == (True, 5)
+    world.origin.map_calls = 0
+    outcomes = await asyncio.gather(*(world.settle(it, 5, 1) for it in reservations), return_exceptions=True)
+    assert all(isinstance(outcome, NotFound) for outcome in outcomes), "only this node can settle them"
+    assert world.origin.map_calls == 1, "all look together"
+
+
+async def test_calls_for_the_region_s_first_key_share_it() -> None:
+    alone, world = World(2), World(2)
+    await alone.settle(await alone.reserve(1), 5, 1)
+    reservations = await asyncio.gather(*(world.reserve(1) for _ in range(20)))
+    outcomes = await asyncio.gather(*(world.settle(reservation, 5, 1) for reservation in reservations))
+    assert outcomes == [(True, 5)] * 20
+    assert world.origin.map_calls == alone.origin.map_calls
 
 
 async def test_settlements_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -356,10 +388,10 @@ def bad_requests() -> Sequence[tuple[pb.ReserveRequest, str]]:
 async def test_a_bad_reservation_is_refused_by_field(request_: pb.ReserveRequest, said: str) -> None:
     reserve = World().nodes[0].methods()["/headgate.v1.Limits/Reserve"]
     with pytest.raises(BadRequest, match=said):
-        await reserve(request_.SerializeToString())
+        reserve(request_.SerializeToString(), "")
 
 
 async def test_bytes_that_are_no_message_are_refused() -> None:
     for method in World().nodes[0].methods().values():
         with pytest.raises(BadRequest, match="malformed"):
-            await method(b"\xff\xff\xff")
+            method(b"\xff\xff\xff", "")

@@ -46,12 +46,20 @@ class Loop:
 
     def __init__(self) -> None:
         self._soon: list[Callable[[], None]] = []
-        self.turns = Turns(self._soon.append)
+        self._later: list[Callable[[], None]] = []
+        self.turns = Turns(self._soon.append, lambda _, look: self._later.append(look))
 
     def turn(self) -> bool:
         """Run what is due; False if nothing was."""
         due = self._soon[:]
         self._soon.clear()
+        for each in due:
+            each()
+        return bool(due)
+
+    def pass_time(self) -> bool:
+        """Run what is due later; False if nothing was."""
+        due, self._later = self._later, []
         for each in due:
             each()
         return bool(due)
@@ -68,6 +76,8 @@ class Wire:
         max_message: int = MAX_MESSAGE,
         steps: int = 10_000,
         places: "int | Places" = 1_000,
+        streams: int = 10,
+        address: str = "",
         loop: "Loop | None" = None,
     ) -> None:
         self.budget = budget if isinstance(budget, Budget) else Budget(budget, each)
@@ -75,7 +85,7 @@ class Wire:
         self.loop = loop or Loop()
         self.account = Account(self.loop.turns, steps, max(steps, MAX_STEPS))
         self.inspector = Inspector(
-            max_message, 10, REFUSALS, BudgetShare(self.budget), OpenCalls(self.places), self.account, NOW
+            max_message, streams, REFUSALS, BudgetShare(self.budget), OpenCalls(self.places, address), self.account, NOW
         )
 
     def up(self, data: bytes) -> bytes:

@@ -5,14 +5,15 @@ from typing import Any
 import structlog
 from headgate.errors import BadRequest, NotReady, TooLarge
 from headgate.pending import PendingAnswer
-from headgate.transport.batches import HELD_S, RATE_LIMIT, BatchDecider, KeptBack
+from headgate.transport.batches import HELD_S, BatchDecider, KeptBack
 from headgate.transport.call_order import TURN_US
-from headgate.transport.calls import RateLimitCalls
+from headgate.transport.calls import Calls
 from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.interface import Serving, TransportLimits, TransportStats
 from headgate.transport.shared_loop import LoopLock
 
-HEALTH = RATE_LIMIT + 1
+RATE_LIMIT, SERVICE, HEALTH = range(3)
+SERVICE_METHOD = "/headgate.v1.Limits/Reserve"
 PEER = "127.0.0.1:1"
 FLOOD = "127.0.0.2:1"
 CALLERS = {PEER: "127.0.0.1", FLOOD: "127.0.0.2"}
@@ -55,9 +56,11 @@ class Rig:
         self.lock = LoopLock()
         self.handler = Handler(self.lock)
         self.answers: dict[int, Any] = {}
-        self.calls = RateLimitCalls(Serving("", self.handler, limits, structlog.get_logger()), self.stats)
+        services = {SERVICE_METHOD: lambda payload, caller: self.handler.answer(payload, f"service of {caller}")}
+        serving = Serving("", self.handler, limits, structlog.get_logger(), services=services)
+        self.calls = Calls(serving, self.stats)
         self.decider = BatchDecider(
-            self.calls,
+            tuple(self.calls.methods.values()),
             self.respond,
             self,
             self.lock,
@@ -171,7 +174,30 @@ def test_the_handler_hears_who_is_behind_the_connection() -> None:
     assert rig.handler.callers == ["127.0.0.1", "", ""]
 
 
+def test_every_method_is_decided_here_with_the_same_bounds() -> None:
+    rig = Rig()
+    events = [call(1, b"now"), call(2, b"now", method=SERVICE), call(3, b"wait", method=SERVICE)]
+    events += [call(4, b"x" * 51, method=SERVICE), call(5, b"wrong", method=SERVICE)]
+    assert rig.take(events) == []
+    assert rig.answers == {1: b"answer", 2: b"answer", 3: (rig.handler.waiting[0], 4), 4: TooLarge, 5: TypeError}
+    assert rig.handler.callers == ["127.0.0.1", *["service of 127.0.0.1"] * 3]
+    assert (rig.stats.calls, rig.stats.pending_calls, rig.stats.refused_too_large) == (5, 1, 1)
+    rig.calls.stop()
+    rig.take([call(6, b"now", method=SERVICE)])
+    assert rig.answers[6] is NotReady
+
+
 # Turns
+
+
+def test_who_comes_behind_a_flood_of_another_method_is_decided_after_one_turn_of_it() -> None:
+    rig = Rig(TransportLimits())
+    rig.take([call(number, b"dear", method=SERVICE, timeout=FLOOD) for number in range(100)])
+    decided = len(rig.handler.callers)
+    rig.take([call(100, b"now")])
+    rig.take_all([])
+    assert rig.handler.callers.index("127.0.0.1") - decided <= 1
+    assert rig.handler.callers.count("service of 127.0.0.2") == 100
 
 
 def test_the_loop_has_its_turn_after_a_moment_whatever_is_left() -> None:

@@ -24,10 +24,11 @@ from headgate.transport.guard.frames import (
     reset,
     window_update,
 )
+from headgate.transport.guard.open_calls import FRONT_CALLS, Places
 from headgate.transport.guard.refusals import Refusal
 from headgate.transport.guard.violation import ProtocolViolation
 
-from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Wire, answer, call, message, refusal
+from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Loop, Wire, answer, call, message, refusal
 
 
 def violation_of(wire: Wire, data: bytes) -> str:
@@ -183,6 +184,8 @@ def test_unfinished_messages_are_bounded_on_a_connection() -> None:
     wire.up(frame(DATA, END_STREAM, 1, b"x" * 499))
     assert wire.budget.used_bytes == 2 * 505
     wire.up(reset(3, 8))
+    for second in (1, 2):
+        wire.inspector.tick(NOW + second, 10.0)
     wire.down(answer(5))
     assert wire.budget.used_bytes == 0
 
@@ -311,10 +314,29 @@ def test_what_ends_a_connection(reason: str, frames: bytes) -> None:
     assert violation_of(wire, frames) == reason
 
 
+def test_calls_beyond_what_the_front_has_room_for_stay_where_they_are() -> None:
+    loop, places = Loop(), Places(1_000)
+    flood, other = (Wire(places=places, streams=1_000, loop=loop, address=name) for name in ("flood", "other"))
+    sent = [call(stream, message(b"x")) for stream in range(1, 2 * FRONT_CALLS + 21, 2)]
+    passed, left = flood.up_in_a_turn(b"".join(sent))
+    assert (passed, left) == (b"".join(sent[:FRONT_CALLS]), b"".join(sent[FRONT_CALLS:]))
+    assert flood.inspector.is_blocked
+    steps = flood.account.steps
+    assert flood.up_in_a_turn(left) == (b"", left)
+    assert flood.account.steps == steps, "who waits pays nothing for it"
+    assert other.up_in_a_turn(call(1, message(b"x"))) == (call(1, message(b"x")), b"")
+    flood.down(answer(1) + answer(3) + answer(5))
+    assert not flood.inspector.is_blocked
+    passed, left = flood.up_in_a_turn(left)
+    assert passed == b"".join(sent[FRONT_CALLS : FRONT_CALLS + 2]), "one of the three is the other's"
+
+
 def test_calls_under_way_are_known() -> None:
     wire = Wire()
     wire.up(call(1, message(b"x")) + call(3, message(b"x")) + call(5, message(b"x")))
-    wire.up(reset(3, 8))
+    assert wire.up(reset(3, 8)) == b""
+    assert wire.inspector.tick(NOW + 1.0, 10.0) == b""
+    assert wire.inspector.tick(NOW + 2.0, 10.0) == reset(3, 8)
     # It crossed the reset; the front says no more of it.
     wire.down(frame(HEADERS, END_HEADERS, 3, b"\x88"))
     assert list(wire.inspector.open) == [1, 5]
@@ -323,3 +345,78 @@ def test_calls_under_way_are_known() -> None:
     wire.down(answer(1))
     assert not wire.inspector.busy
     assert wire.inspector.last_stream == 5
+
+
+FAILED = frame(HEADERS, END_HEADERS | END_STREAM, 3, b"\x88")
+
+
+@pytest.mark.parametrize("end", [True, False])
+def test_a_call_for_which_there_is_no_place_is_answered_by_the_front(end: bool) -> None:
+    """It is not reset there: the front closes a connection of which too many calls are before it has begun them."""
+    wire = Wire(places=1)
+    wire.up(call(1, message(b"x")))
+    passed = wire.up(call(3, message(b"x" * 500), end=end))
+    assert passed == frame(HEADERS, END_HEADERS, 3, b"headers") + refusal(3, Refusal.NO_PLACE, 0)
+    marker = len(message(REFUSALS.encode(Refusal.NO_PLACE, 0)))
+    assert wire.told() == window_update(0, 505 - marker)
+    assert wire.down(FAILED) == FAILED
+    assert wire.told() == (b"" if end else reset(3, NO_ERROR))
+    assert wire.up(frame(DATA, END_STREAM, 3, b"")) == b""
+    assert list(wire.inspector.open) == [1]
+
+
+def test_a_call_without_a_message_needs_no_place() -> None:
+    """The front answers it by itself."""
+    wire = Wire(places=1)
+    wire.up(call(1, message(b"x")))
+    alone = frame(HEADERS, END_HEADERS | END_STREAM, 3, b"headers")
+    assert wire.up(alone) == alone
+    assert wire.down(FAILED) == FAILED
+    assert wire.told() == b""
+
+
+def test_the_front_is_told_of_a_given_up_call_once_it_has_begun_it_and_if_it_has_not_answered() -> None:
+    wire = Wire()
+    wire.up(call(1, message(b"x")) + call(3, message(b"x")))
+    assert wire.up(reset(1, 8) + reset(3, 8)) == b""
+    assert wire.down(answer(1)) == answer(1)
+    assert wire.inspector.tick(NOW + 0.5, 10.0) == b""
+    assert wire.inspector.tick(NOW + 1.0, 10.0) == reset(3, 8)
+    assert wire.inspector.tick(NOW + 1.5, 10.0) == b""
+    assert wire.told() == b""
+    assert not wire.inspector.busy
+
+
+@pytest.mark.parametrize("ends", ["answered", "told"])
+def test_calls_that_were_given_up_count_among_those_that_the_front_has(ends: str) -> None:
+    """Their caller does not count them: its next call waits until there is room for it."""
+    wire = Wire(streams=2)
+    wire.up(call(1, message(b"x")) + call(3, message(b"x")))
+    following = call(5, message(b"x"))
+    passed, left = wire.up_in_a_turn(reset(1, 8) + following)
+    assert (passed, left) == (b"", following)
+    assert wire.inspector.has_more
+    assert wire.inspector.is_blocked
+    if ends == "answered":
+        wire.down(answer(1))
+    else:
+        wire.inspector.tick(NOW + 0.5, 10.0)
+        assert wire.inspector.is_blocked
+        wire.inspector.tick(NOW + 1.0, 10.0)
+    assert not wire.inspector.is_blocked
+    assert wire.up(left) == following
+
+
+def test_refused_calls_count_among_those_that_the_front_has() -> None:
+    wire = Wire(streams=2, places=1)
+    wire.up(call(1, message(b"x")) + call(3, message(b"x")))
+    following = call(5, message(b"x"))
+    assert wire.up_in_a_turn(following) == (b"", following)
+    wire.down(FAILED)
+    assert wire.up(following).endswith(refusal(5, Refusal.NO_PLACE, 0))
+
+
+def test_who_opens_more_than_the_front_allows_is_refused_by_the_front() -> None:
+    """As a caller does that has not read its settings yet."""
+    calls = b"".join(call(stream, message(b"x")) for stream in range(1, 11, 2))
+    assert Wire(streams=2).up(calls) == calls

@@ -3,7 +3,16 @@
 import pytest
 from headgate.endpoint.trust import network_of
 from headgate.transport.guard.addresses import Addresses, counted_as_peer
-from headgate.transport.guard.open_calls import ASKED, BEGUN, PLACES_AT_ONCE, SILENT, TOLD, OpenCalls, Places
+from headgate.transport.guard.open_calls import (
+    ASKED,
+    BEGUN,
+    FRONT_CALLS,
+    PLACES_AT_ONCE,
+    SILENT,
+    TOLD,
+    OpenCalls,
+    Places,
+)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +121,28 @@ def test_places_that_are_not_needed_are_given_back() -> None:
     calls.states.clear()
     calls.late(100.5, 10.0)
     assert places.taken == 0
+
+
+def test_there_is_room_in_the_front_for_so_many_and_for_who_has_less_than_its_share() -> None:
+    pending = 0
+    places = Places(1_000, lambda: pending)
+    flood, other = [OpenCalls(places, "flood") for _ in range(2)], OpenCalls(places, "other")
+    assert flood[0].room == other.room == FRONT_CALLS
+    for calls, count in zip(flood, (FRONT_CALLS - 28, 28), strict=True):
+        calls.states.update(dict.fromkeys(range(count), ASKED))
+        calls.states.update(dict.fromkeys(range(1_000, 1_500), TOLD))
+        calls.count()
+    assert flood[0].room <= 0
+    assert flood[1].room <= 0, "of its address it has no less"
+    assert other.room == FRONT_CALLS // 2
+    pending = 5
+    assert flood[0].room == 5, "those have left the front"
+    flood[1].close()
+    pending = 0
+    assert flood[0].room == 28
+    flood[0].close()
+    other.close()
+    assert (places.asked, places._asked) == (0, {})
 
 
 def test_calls_that_do_not_get_on_are_late_and_others_are_not() -> None:

@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import pytest
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
-from headgate.transport.guard.frames import DATA, PING, PREFACE, SETTINGS, frame
+from headgate.transport.guard.frames import DATA, PING, PREFACE, SETTINGS, frame, reset
 from headgate.transport.guard.inspector import Inspector
-from headgate.transport.guard.open_calls import OpenCalls, Places
+from headgate.transport.guard.open_calls import FRONT_CALLS, OpenCalls, Places
 from headgate.transport.guard.relay import Relay
 from headgate.transport.guard.retirement import RETIRE_MAX_S, RETIRE_S
 from headgate.transport.guard.share import FIRST_STEPS, SLICE_STEPS, SLOWED_TICKS, Account, Turns
@@ -33,7 +33,8 @@ class Setup:
         self.ended: list[str] = []
         self.budget = Budget(100_000, 100_000)
         self.backlog = Backlog(1_000_000)
-        self.turns = Turns(asyncio.get_running_loop().call_soon)
+        loop = asyncio.get_running_loop()
+        self.turns = Turns(loop.call_soon, loop.call_later)
         self.account = Account(self.turns)
         around = Surroundings(
             turns=self.turns,
@@ -44,7 +45,8 @@ class Setup:
             connect=lambda: (self._connected, "unix:1"),
             now=NOW,
         )
-        calls = OpenCalls(Places(10_000))
+        self.pending = 0
+        calls = OpenCalls(Places(10_000, lambda: self.pending))
         inspector = Inspector(MAX_MESSAGE, 10, REFUSALS, BudgetShare(self.budget), calls, self.account, NOW)
         self.relay = Relay(ours, inspector, around, lambda _relay, reason: self.ended.append(reason))
         self.relay.open()
@@ -176,8 +178,8 @@ async def test_a_side_that_takes_nothing_stops_the_other_and_nothing_is_lost(set
     await setup.up(HELLO)
     calls = b"".join(call(stream, message(b"x" * 900)) for stream in range(1, 2_001, 2))
     sent = 0
-    # The inspector would take so many open calls for a flood; here nobody answers.
-    setup.relay._frames._max_streams = 10_000  # type: ignore[attr-defined]
+    # The inspector would take so many open calls for a flood, and leave them where they are; here nobody answers.
+    setup.relay._frames._max_streams = setup.pending = 10_000  # type: ignore[attr-defined]
     while not setup.relay._to_front:
         with suppress(BlockingIOError):
             sent += setup.caller.send(calls[sent : sent + 8_000])
@@ -227,6 +229,45 @@ async def test_who_is_slowed_for_too_long_is_cut_off(setup: Setup) -> None:
         setup.tick(number * 0.5)
     assert setup.goaways() == 1
     assert setup.to_caller.endswith(b"\0\0\0\x0b")
+
+
+async def test_who_waits_for_its_calls_to_end_is_not_read_and_goes_on_with_the_first_that_does(setup: Setup) -> None:
+    """Ten calls under way, as many as may be; one is given up, and another one comes."""
+    await setup.up(HELLO)
+    calls = b"".join(call(stream, message(b"x")) for stream in range(1, 21, 2))
+    await setup.up(calls)
+    following = call(21, message(b"x"))
+    setup.caller.send(reset(1, 8) + following)
+    await eventually(lambda: bool(setup.relay._from_caller))
+    turns = setup.turns.number
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert setup.turns.number <= turns + 1, "nobody looks at it meanwhile"
+    assert _there(setup.front) == b""
+    await setup.down(answer(1))
+    setup.to_front = await _until(setup.front, setup.to_front, following)
+    assert setup.turns.slowed == 0
+    await setup.down(answer(3))
+    await setup.up(call(23, message(b"x")))
+
+
+async def test_who_waits_for_room_in_the_front_goes_on_when_there_is_some(setup: Setup) -> None:
+    """With the first answer, or once calls have left the front without one."""
+    setup.relay._frames._max_streams = 1_000  # type: ignore[attr-defined]
+    await setup.up(HELLO)
+    calls = [call(stream, message(b"x")) for stream in range(1, 2 * FRONT_CALLS + 7, 2)]
+    setup.caller.send(b"".join(calls))
+    setup.to_front = await _until(setup.front, setup.to_front, b"".join(calls[:FRONT_CALLS]))
+    turns = setup.turns.number
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert _there(setup.front) == b""
+    assert setup.turns.number <= turns + 1, "nobody looks at it meanwhile"
+    await setup.down(answer(1))
+    setup.to_front = await _until(setup.front, setup.to_front, calls[FRONT_CALLS])
+    setup.pending = 2
+    await _until(setup.front, setup.to_front, b"".join(calls[FRONT_CALLS + 1 :]))
+    assert setup.turns.slowed == 0
 
 
 async def test_a_byte_at_a_time_is_paid_for(setup: Setup) -> None:

@@ -202,11 +202,11 @@ HONEST: dict[str, Callable[[int], bytes]] = {
 
 @pytest.mark.parametrize("made", HONEST.values(), ids=HONEST.keys())
 def test_who_calls_is_never_slowed_in_whatever_form(made: Callable[[int], bytes]) -> None:
-    """Ten calls under way at a time, ten thousand in all, and no tick between."""
-    wire = Wire(steps=FIRST_STEPS)
+    """Ten calls under way at a time, ten thousand in all, and no tick between. What is given up is answered, too."""
+    wire = Wire(steps=FIRST_STEPS, streams=20)
     for first in range(1, 40_001, 40):
         wire.up(b"".join(made(stream) for stream in range(first, first + 40, 4)))
-        for stream in range(first, first + 40, 4):
+        for stream in list(wire.inspector.open):
             wire.down(answer(stream))
     wire.inspector.settle_answers()
     assert wire.account.steps > 0
@@ -254,6 +254,45 @@ def test_time_fills_an_account_and_being_slowed_for_too_long_ends_it() -> None:
     for _ in range(100):
         account.tick(False)
     assert account.steps == MAX_STEPS
+
+
+def test_whose_calls_are_answered_is_slowed_and_not_cut_off() -> None:
+    account = Account(Loop().turns)
+    for _ in range(10 * SLOWED_TICKS):
+        account.charge(2 * MAX_STEPS)
+        account.earn(1)
+        assert account.tick(True)
+    assert all(account.tick(True) for _ in range(SLOWED_TICKS - 1))
+    assert not account.tick(True)
+
+
+def test_calls_without_a_place_are_paid_for_and_an_answer_pays_for_two() -> None:
+    wire = Wire(places=1, steps=FIRST_STEPS)
+    wire.up(call(1, message(b"x")))
+    before = wire.account.steps
+    wire.up(call(3, message(b"x")) + call(5, message(b"x")))
+    assert before - wire.account.steps == STEPS_PER_ANSWER
+
+
+def test_who_waits_for_room_looks_again_one_by_one_and_all_after_a_while() -> None:
+    loop, looked = Loop(), list[int]()
+
+    def looking(number: int) -> Callable[[], None]:
+        def look() -> None:
+            looked.append(number)
+            if number == 1:
+                loop.turns.wait(look)
+
+        return look
+
+    for number in range(4):
+        loop.turns.wait(looking(number))
+    loop.turns.wake()
+    assert looked == [0]
+    assert loop.pass_time()
+    assert looked == [0, 1, 2, 3]
+    assert loop.pass_time()
+    assert looked == [0, 1, 2, 3, 1]
 
 
 def test_who_stands_in_line_is_served_in_order_as_far_as_each_turn_goes() -> None:

@@ -22,8 +22,8 @@ from headgate.pending import PendingAnswer
 from headgate.transport import intake
 from headgate.transport.allocator import Trimmer
 from headgate.transport.answers import Failures
-from headgate.transport.batches import RATE_LIMIT, BatchDecider, KeptBack
-from headgate.transport.calls import RateLimitCalls
+from headgate.transport.batches import BatchDecider, KeptBack
+from headgate.transport.calls import Calls
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
 from headgate.transport.health import Health
 from headgate.transport.intake import Intake
@@ -165,9 +165,9 @@ class Echo:
 def intake_of(front: FakeFront) -> Intake:
     limits, stats = TransportLimits(max_message_bytes=10), TransportStats()
     endpoint = Serving("", Echo(), limits, structlog.get_logger())
-    calls = RateLimitCalls(endpoint, stats)
+    calls = Calls(endpoint, stats)
     kept_back = KeptBack(None, limits, stats)
-    decider = BatchDecider(calls, front.respond, front, LoopLock(), stats, kept_back, {}, limits)
+    decider = BatchDecider([calls.decide], front.respond, front, LoopLock(), stats, kept_back, {}, limits)
     return Intake(
         cast(Any, front), decider, endpoint, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
     )
@@ -191,7 +191,7 @@ def received(front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPat
 
 
 def sent(call_id: int, payload: bytes) -> Any:
-    return (1, call_id, RATE_LIMIT, payload, "peer")
+    return (1, call_id, 0, payload, "peer")
 
 
 def test_an_idle_receiver_sleeps_long_unless_memory_is_to_be_given_back(monkeypatch: pytest.MonkeyPatch) -> None:

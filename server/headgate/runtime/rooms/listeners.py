@@ -16,13 +16,14 @@ from headgate.endpoint.socketfile import LOCK_SUFFIX
 from headgate.endpoint.tokens import TokenFile
 from headgate.endpoint.trust import Trust
 from headgate.errors import NotReady
+from headgate.pending import CallerMethod
 from headgate.rules.describe import describe_rules
 from headgate.rules.ratelimit_text import ratelimit_text
 from headgate.runtime import tracing
 from headgate.runtime.access import admin_tls, grpc_callers, http_endpoints, open_admins, open_tokens
 from headgate.runtime.context import ProcessContext, ServiceState
 from headgate.runtime.from_settings import certificate_files, tls_files, transport_limits
-from headgate.runtime.room import CallerMethod, Room, Rooms, Task
+from headgate.runtime.room import Room, Rooms, Task
 from headgate.runtime.rooms.blocks import BlocksRoom
 from headgate.runtime.rooms.decision_log import DecisionLogRoom
 from headgate.runtime.rooms.exchange import ExchangeRoom

@@ -1,12 +1,14 @@
 """Reservations: costs that are known later, `headgate.v1.Limits`."""
 
+import asyncio
 from collections.abc import Mapping
 
+from headgate.pending import CallerMethod
 from headgate.reservations import instruments
 from headgate.reservations.service import ReservationService
 from headgate.reservations.signing import SigningKey
 from headgate.runtime.context import ProcessContext
-from headgate.runtime.room import CallerMethod, Room, Rooms
+from headgate.runtime.room import Room, Rooms
 from headgate.runtime.rooms.handler import HandlerRoom
 from headgate.runtime.rooms.region import RegionRoom
 from headgate.telemetry.metrics import Metrics
@@ -33,6 +35,7 @@ class ReservationsRoom(Room):
             now_ms=region.shard_now_ms,
             random_bytes=context.random.randbytes,
             longest_ttl_ms=round(context.settings.reservation_max_ttl_s * 1000),
+            loop=asyncio.get_running_loop(),
         )
 
     def methods(self) -> Mapping[str, CallerMethod]:

@@ -12,6 +12,7 @@ import math
 import random
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -34,6 +35,8 @@ from headgate.transport.guard.tls_relay import TlsRelay
 from headgate.transport.interface import GuardStats, Serving
 
 TICK_S = 0.5
+LOOKED_AT_ONCE = 32
+"""Connections that a tick looks at in one turn of the loop: a thousand take longer than anybody should wait."""
 ACCEPTED_AT_ONCE = 16
 """Connections taken, or refused, in one turn of the loop: calls that are under way have theirs in between."""
 ACCEPT_STEPS = 4
@@ -66,8 +69,10 @@ class Guard:
         trust: Trust,
         tls_context: Callable[[], ssl.SSLContext] | None,
         stats: GuardStats,
+        pending: Callable[[], int],
     ) -> None:
-        """`callers` is kept by it: who is behind each connection, by what the front calls it."""
+        """`callers` is kept by it: who is behind each connection, by what the front calls it. `pending` gives the
+        number of calls that have left the front and wait for their decisions."""
         limits = endpoint.limits
         self._loop = asyncio.get_running_loop()
         self._listeners = listeners
@@ -90,8 +95,8 @@ class Guard:
         self._budget = Budget(limits.guard.max_unfinished_bytes, share_bytes)
         self._backlog = Backlog(limits.guard.max_unfinished_bytes)
         self._scratch = Scratch()
-        self._turns = Turns(self._loop.call_soon)
-        self._places = Places(limits.guard.max_open_calls)
+        self._turns = Turns(self._loop.call_soon, self._loop.call_later)
+        self._places = Places(limits.guard.max_open_calls, pending)
         self._relays: dict[Connection, str] = {}
         """All connections, and what their callers are counted by."""
         self._addresses = Addresses(limits.guard.max_connections_per_address, limits.guard.max_new_connections_per_s)
@@ -102,7 +107,8 @@ class Guard:
         """Most at once since memory was given back."""
         self._random = random.Random()  # noqa: S311 (only spreads ends over time)
         self._spare = Spares(1)
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        """The next look after everything, or after the rest of the connections."""
         self._one_left = asyncio.Event()
 
     def start(self) -> None:
@@ -254,15 +260,25 @@ class Guard:
             min(stalled, key=lambda relay: relay.stalled_since).close("stalled")
 
     def _tick(self) -> None:
+        """Look after everything, and then after the connections, some at a time."""
         now = self._loop.time()
-        for relay in list(self._relays):
-            relay.tick(now)
         self._addresses.tick(now)
         self._stats.unfinished_bytes = self._budget.used_bytes + self._backlog.bytes
         self._stats.slowed = self._turns.slowed
         self._stats.refused_calls = self._places.refused
         self._trim_if_due(now)
-        self._timer = self._loop.call_later(TICK_S, self._tick)
+        self._look_after(now, deque(self._relays))
+
+    def _look_after(self, now: float, rest: deque[Connection]) -> None:
+        """Look at the first of these, the others in the next turns, and then wait for the next tick."""
+        for _ in range(min(len(rest), LOOKED_AT_ONCE)):
+            relay = rest.popleft()
+            if relay in self._relays:
+                relay.tick(now)
+        if rest:
+            self._timer = self._loop.call_soon(self._look_after, now, rest)
+        else:
+            self._timer = self._loop.call_later(TICK_S, self._tick)
 
     def _trim_if_due(self, now: float) -> None:
         """Give back the memory of many calls and connections once they are gone; it takes a while, so in a thread."""

@@ -25,7 +25,6 @@ from headgate.transport.guard.frames import (
     PREFIX,
     PREFIX_BYTES,
     PROTOCOL_ERROR,
-    REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
@@ -39,12 +38,13 @@ from headgate.transport.guard.header_block import HeaderBlock
 from headgate.transport.guard.messages import Body, Refuse, TooManyMessages
 from headgate.transport.guard.open_calls import ASKED, BEGUN, SILENT, TOLD, OpenCalls
 from headgate.transport.guard.passing import Frames
-from headgate.transport.guard.refusals import Refusals
+from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.guard.share import Account
 from headgate.transport.guard.violation import ProtocolViolation
 
-RESET_STEPS = 2
-"""Cost of a call that its caller gives up: the front has begun it. In steps, as all that follow (share.py)."""
+REFUSED_STEPS = 3
+"""Cost of a call for which there is no place, beside that of its headers: the front begins it, and it is answered. In
+steps (share.py). An answer pays for two."""
 LARGE_BYTES = 512
 """From so much of a message on, a frame costs no step: its bytes take longer to come than to be looked at."""
 STREAMS_SLACK = 10
@@ -84,12 +84,20 @@ class Inspector(Frames):
         self._calls = calls
         self._max_message_bytes = max_message_bytes
         self._longest_frame = max_message_bytes + PREFIX_BYTES
-        self._max_streams = max_streams * STREAMS_SLACK
+        self._max_streams = max_streams
         self._refusals = refusals
         self._share = share
         self._bodies: dict[int, Body] = {}
         self._missing_bytes: dict[int, int] = {}
         """Bytes that are still to come of the messages, by stream, of which the front has sent a part."""
+        self._refused: dict[int, bool] = {}
+        """Calls without a place that the front has still to answer; True: their callers have said all."""
+        self._given_up: list[int] = []
+        """Calls that were given up since the last tick."""
+        self._leaving: list[int] = []
+        """Calls that were given up in the tick before it."""
+        self._call_is_next = False
+        """The caller is not read on before there is room for a call."""
         self._block = HeaderBlock(share)
         self._skip = 0
         """Bytes of the front's current frame that are still to come."""
@@ -103,9 +111,10 @@ class Inspector(Frames):
     def from_caller(self, buffer: bytearray, end: int) -> int:
         """Return how much of `buffer[:end]` are whole frames: forward these, or `to_front` where it is not empty."""
         position = copied = ahead = 0
-        self.has_more = False
-        block, places = self._block.stream, self._calls.places
+        self.has_more = self._call_is_next = False
         unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
+        most = len(streams) + self._calls.room
+        block, places = self._block.stream, self._places(most)
         while end - position >= HEADER_BYTES:
             head, flags, stream = unpack(buffer, position)
             length = head >> 8
@@ -142,10 +151,13 @@ class Inspector(Frames):
             elif not self._may_go_on():
                 self.has_more = True
                 break
+            elif kind == HEADERS and stream > self.last_stream and (len(streams) >= most or self._is_full()):
+                self.has_more = self._call_is_next = True
+                break
             else:
                 payload = bytes(buffer[position + HEADER_BYTES : following])
                 replaced = self._unusual(kind, flags, stream, payload)
-                block, places = self._block.stream, self._calls.places
+                block, places = self._block.stream, self._places(most)
                 if replaced is not None:
                     self.to_front.append(bytes(buffer[copied:position]))
                     self.to_front.append(replaced)
@@ -155,9 +167,23 @@ class Inspector(Frames):
             self._charge_headers_alone()
         if self.to_front:
             self.to_front.append(bytes(buffer[copied:position]))
-        if len(streams) > self._max_streams:
+        self._calls.count()
+        if len(streams) > self._max_streams * STREAMS_SLACK:
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "streams")
         return position
+
+    def _places(self, most: int) -> int:
+        """Return how many calls may be open, of at most `most`, before somebody has to be asked for one more."""
+        return min(most, self._calls.places, self._max_streams - len(self._refused))
+
+    def _is_full(self) -> bool:
+        """Say that the front has as many calls as it takes, and some that their caller doesn't count any more."""
+        unknown = self._refused or self._given_up or self._leaving
+        return bool(unknown) and len(self.open) + len(self._refused) >= self._max_streams
+
+    @property
+    def is_blocked(self) -> bool:
+        return self._call_is_next and (self._calls.room <= 0 or self._is_full())
 
     def _may_go_on(self) -> bool:
         """Say whether the caller's share allows another frame that is not of a usual call."""
@@ -189,19 +215,31 @@ class Inspector(Frames):
             if whole and not self._end_headers(stream):
                 return frame(kind, flags, stream, payload) + self._refuse(stream)
         elif kind == RST_STREAM:
-            self._close(stream)
+            self._given_up.append(stream)
+            return b""
         return None
 
     def _steps_of(self, kind: int) -> int:
-        if kind == RST_STREAM:
-            return RESET_STEPS
         # Other windows let the front send a frame for each call.
         return 1 + len(self.open) if kind == SETTINGS else 1
 
     def _refuse(self, stream: int) -> bytes:
-        """Tell the caller and the front, which has to see the headers because they share their compression."""
-        self.to_caller += reset(stream, REFUSED_STREAM)
-        return reset(stream, CANCEL)
+        """Have the front answer that there is no place: it must see the headers, whose compression it shares.
+
+        Without a message to come it answers by itself, as it does to all such calls.
+        """
+        self.account.charge(REFUSED_STEPS)
+        if self._block.ends:
+            return b""
+        self._refused[stream] = False
+        refusal = self._refusal(Refusal.NO_PLACE, 0)
+        self._credit(-len(refusal))
+        return frame(DATA, END_STREAM, stream, refusal)
+
+    def _refusal(self, refusal: Refusal, size: int) -> bytes:
+        """Return the message that has the front refuse a call."""
+        message = self._refusals.encode(refusal, size)
+        return PREFIX.pack(0, len(message)) + message
 
     def _end_headers(self, stream: int) -> bool:
         """Take a call with its headers, or with them the end of one that is known. False: there is no place for it."""
@@ -217,6 +255,11 @@ class Inspector(Frames):
     def _data(self, flags: int, stream: int, payload: bytes) -> bytes:
         ended = bool(flags & END_STREAM)
         body = self._bodies.get(stream)
+        if ended and stream in self._refused:
+            # It was paid for with the headers.
+            self._refused[stream] = True
+            self._credit(len(payload))
+            return b""
         self.account.charge(1 if len(payload) < LARGE_BYTES else 0)
         if stream not in self.open or (body is not None and body.refused):
             # Answered already; the caller could not know it when it sent this.
@@ -234,8 +277,7 @@ class Inspector(Frames):
         try:
             body.feed(content, passed)
         except Refuse as refuse:
-            message = self._refusals.encode(refuse.refusal, refuse.size)
-            passed += PREFIX.pack(0, len(message)) + message
+            passed += self._refusal(refuse.refusal, refuse.size)
             self._credit(received - len(passed))
             body.refused = True
         except TooManyMessages:
@@ -281,7 +323,7 @@ class Inspector(Frames):
         """Return how much of `buffer[:end]` to forward now: `rewritten` in its place where that is not empty."""
         position, copied, answered = self._skip, 0, 0
         unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
-        missing = self._missing_bytes
+        missing, refused = self._missing_bytes, self._refused
         while end - position >= HEADER_BYTES:
             head, flags, stream = unpack(buffer, position)
             kind = head & 0xFF
@@ -301,7 +343,7 @@ class Inspector(Frames):
                         self.rewritten.append(bytes(buffer[copied:position]))
                         self.rewritten.append(frame(HEADERS, flags, stream, block))
                         copied = following
-                    if bodies or missing:
+                    if bodies or missing or refused:
                         self._ended(stream)
             elif kind == DATA and not flags & END_STREAM:
                 length = head >> 8
@@ -333,6 +375,7 @@ class Inspector(Frames):
                 copied = following
             position = following
         self._answered += answered
+        self._calls.count()
         self._skip = max(position - end, 0)
         forwarded = min(position, end)
         if self.rewritten:
@@ -358,7 +401,7 @@ class Inspector(Frames):
 
     def _ended(self, stream: int) -> None:
         body = self._bodies.get(stream)
-        if body is not None and body.refused:
+        if (body is not None and body.refused) or not self._refused.pop(stream, True):
             # The front believes that the caller has ended, and won't tell it to.
             self.to_caller += reset(stream, NO_ERROR)
         self._forget(stream)
@@ -386,12 +429,26 @@ class Inspector(Frames):
         self.settle_answers()
         if self._block.stream and now - self._block.since > timeout_s:
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "unfinished")
+        given_up = self._end_given_up()
         late = [stream for stream, body in self._bodies.items() if body.pending and now - body.since > timeout_s]
         late += [stream for stream in self._calls.late(now, timeout_s) if stream not in late]
         for stream in late:
             self._close(stream)
             self.to_caller += reset(stream, ENHANCE_YOUR_CALM)
-        return b"".join(reset(stream, ENHANCE_YOUR_CALM) for stream in late)
+        self._calls.count()
+        return given_up + b"".join(reset(stream, ENHANCE_YOUR_CALM) for stream in late)
+
+    def _end_given_up(self) -> bytes:
+        """Tell the front of the calls that were given up, once it has begun them and if they have not ended since.
+
+        It closes a connection of which more than some twenty are given up before it has begun them, which happens to
+        honest callers too: those whose patience a busy moment was too long for.
+        """
+        ended = [stream for stream in self._leaving if stream in self.open]
+        self._leaving, self._given_up = self._given_up, []
+        for stream in ended:
+            self._close(stream)
+        return b"".join(reset(stream, CANCEL) for stream in ended)
 
     def close(self) -> None:
         for stream in list(self._bodies):

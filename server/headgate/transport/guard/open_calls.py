@@ -1,10 +1,19 @@
-"""Calls under way: bounded over all connections, and in the time that each of their phases may last. Pure."""
+"""Calls under way: bounded over all connections, and in the time that each of their phases may last. Pure.
+
+There are two bounds. Of calls that are open there are only so many, whatever they wait for; for another one there is no
+place. And of those that were asked and have no answer yet so many are in the front that it always has enough to do, and
+others wait for a short while only: further calls stay with their callers until some were answered. Who has less than an
+equal share of either need not care how many others there are.
+"""
 
 from collections import Counter
+from collections.abc import Callable
 
 SILENT, ASKED, BEGUN, TOLD = range(4)
 """States of a call: its headers came alone; a part of its message, or its end; a part of its answer; whole messages."""
 
+FRONT_CALLS = 128
+"""Calls in the front at once, of all connections together: some 20 us each, for which others may wait."""
 PLACES_AT_ONCE = 8
 """Places that a connection takes in one go: so most calls need not ask."""
 
@@ -12,8 +21,13 @@ PLACES_AT_ONCE = 8
 class Places:
     """Places for calls, of all connections together: equal shares for addresses, and for connections."""
 
-    def __init__(self, max_places: int) -> None:
+    def __init__(self, max_places: int, pending: Callable[[], int] = lambda: 0) -> None:
+        """`pending` gives the number of calls that have left the front and wait for their decisions."""
         self.max_places = max_places
+        self._pending = pending
+        self.asked = 0
+        """Calls that were asked, and have no answer yet."""
+        self._asked: Counter[str] = Counter()
         self.taken = 0
         self.most_taken = 0
         """Most that were taken at once, until whoever asks sets it back."""
@@ -32,7 +46,7 @@ class Places:
         """Stop counting it. It has given its places back."""
         self._connections[address] -= 1
         if not self._connections[address]:
-            del self._connections[address], self._taken[address]
+            del self._connections[address], self._taken[address], self._asked[address]
 
     def take(self, address: str, own: int) -> int:
         """Take some for a connection that has `own`: 0 where there are none, and it has its share of what there is."""
@@ -53,6 +67,22 @@ class Places:
         shares = self._connections
         return own < self.max_places // shares.total() or self._taken[address] < self.max_places // len(shares)
 
+    # In the front
+
+    def count(self, address: str, calls: int) -> None:
+        """Count so many more calls as asked."""
+        self.asked += calls
+        self._asked[address] += calls
+
+    def room(self, address: str) -> int:
+        """Return how many calls of this address may go to the front now."""
+        room = FRONT_CALLS - self.asked
+        if room <= 0:
+            room = max(room + self._pending(), FRONT_CALLS // len(self._connections) - self._asked[address])
+        return room
+
+    # Places
+
     def give(self, address: str, places: int) -> None:
         """Give places back."""
         self.taken -= places
@@ -62,7 +92,7 @@ class Places:
 class OpenCalls:
     """One connection's calls."""
 
-    __slots__ = ("_address", "_all", "_hanging", "places", "states")
+    __slots__ = ("_address", "_all", "_counted", "_hanging", "places", "states")
 
     def __init__(self, places: Places, address: str = "") -> None:
         self.states: dict[int, int] = {}
@@ -71,9 +101,23 @@ class OpenCalls:
         """Calls that this connection has places for."""
         self._address = address
         self._all = places
+        self._counted = 0
+        """Calls that are counted with all others."""
         self._hanging: dict[int, tuple[int, float]] = {}
         """State of those that were in one that must not last, and the tick (its time) since which they are."""
         places.join(address)
+
+    @property
+    def room(self) -> int:
+        """Number of calls that may go to the front now."""
+        return self._all.room(self._address)
+
+    def count(self) -> None:
+        """Count those that have no answer by now with all others'."""
+        change = list(self.states.values()).count(ASKED) - self._counted
+        if change:
+            self._counted += change
+            self._all.count(self._address, change)
 
     def has_place(self) -> bool:
         """Say whether there is a place for one more, having taken some if need be."""
@@ -98,6 +142,8 @@ class OpenCalls:
     def close(self) -> None:
         """Give all places back, once: the connection has ended."""
         self._give_back(self.places)
+        self.states.clear()
+        self.count()
         self._all.leave(self._address)
 
     def _give_back(self, places: int) -> None:

@@ -34,6 +34,11 @@ class Frames:
         """Add to the account what comes with the calls that were answered."""
 
     @property
+    def is_blocked(self) -> bool:
+        """A call comes next for which the front has no room until others have ended, as they will soon."""
+        return False
+
+    @property
     def busy(self) -> bool:
         """True if a call is under way, which nobody knows of frames that are not read."""
         return True

@@ -16,13 +16,15 @@ _SECRET_BYTES = 32
 
 
 class Refusal(IntEnum):
-    """The reason for which a message was kept back."""
+    """The reason for which a message was kept back, or a call."""
 
     TOO_LARGE = 1
     EXPANDS = 2
     """A compressed message that is too large once it is unpacked."""
     UNFINISHED = 3
     """Too much is unfinished already, on the connection or altogether."""
+    NO_PLACE = 4
+    """Too many calls are under way, and this connection has its share of them."""
 
 
 class Refusals:

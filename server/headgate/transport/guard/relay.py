@@ -33,9 +33,11 @@ class Relay(Connection):
         self._partial_since = around.now
         self._held = False
         """Bytes of the caller wait for another turn, and no more are read."""
-        self._slowed = False
-        """It waits for its account, too."""
+        self._waits = False
+        """It waits for its account, too, or for its calls to be answered."""
         self._in_line = False
+        self._is_woken = False
+        """It is looked whether there is room in the front for the caller's next call."""
         self._retirement = Retirement(around.timeouts, around.now)
 
     # From the caller to the front
@@ -100,16 +102,31 @@ class Relay(Connection):
     # The caller's share of the loop
 
     def _hold(self) -> None:
-        """Read no more of the caller until another turn, or until its account is filled."""
+        """Read no more of the caller until another turn, or until its account is filled, or calls are answered."""
         if self._ended or self._finishing:
             return
         self._held = True
         self._loop.remove_reader(self._caller)
-        if not self._account.is_empty:
+        if self._may_go_on:
             self._stand_in_line()
-        elif not self._slowed:
-            self._slowed = True
-            self._turns.slowed += 1
+        elif not self._waits:
+            self._waits = True
+            self._turns.slowed += self._account.is_empty
+        self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        if self._frames.is_blocked and not self._is_woken:
+            self._is_woken = True
+            self._turns.wait(self._wake)
+
+    def _wake(self) -> None:
+        self._is_woken = False
+        if self._waits and not self._ended:
+            self._resume()
+
+    @property
+    def _may_go_on(self) -> bool:
+        return not (self._account.is_empty or self._frames.is_blocked)
 
     def _stand_in_line(self) -> None:
         if not self._in_line:
@@ -134,11 +151,13 @@ class Relay(Connection):
             self._loop.add_reader(self._caller, self._on_caller)
 
     def _resume(self) -> None:
-        """Let a slowed caller go on whose account may be filled again."""
+        """Let a caller go on who waits, if it may by now."""
         self._frames.settle_answers()
-        if not self._account.is_empty:
-            self._slowed = False
+        if self._may_go_on:
+            self._waits = False
             self._stand_in_line()
+        else:
+            self._wait_for_room()
 
     def _cut_off(self, violation: ProtocolViolation) -> None:
         self.finish(goaway(self._frames.last_stream, violation.code), violation.reason)
@@ -176,7 +195,7 @@ class Relay(Connection):
         if not self._to_front:
             self._unless_stalled()
             self._loop.remove_writer(front)
-            if self._held and not self._slowed:
+            if self._held and not self._waits:
                 self._stand_in_line()
             self._read_again()
 
@@ -218,8 +237,9 @@ class Relay(Connection):
             self._write(scratch.view[:done])
         if frames.to_caller:
             self._tell()
-        if self._slowed:
+        if self._waits:
             self._resume()
+        self._turns.wake()
 
     def _tell(self) -> None:
         """The caller, what the guard has to say; between two frames of the front."""
@@ -313,12 +333,12 @@ class Relay(Connection):
         frames = self._frames
         try:
             late = frames.tick(now, self._timeouts.message_s)
-            if not self._account.tick(self._slowed):
+            if not self._account.tick(self._waits and self._account.is_empty):
                 raise ProtocolViolation(ENHANCE_YOUR_CALM, "share")
         except ProtocolViolation as violation:
             self._cut_off(violation)
             return
-        if self._slowed:
+        if self._waits:
             self._resume()
         if late:
             self._forward(late)

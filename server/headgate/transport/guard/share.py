@@ -25,21 +25,34 @@ STEPS_PER_TICK = 10
 """Steps that come with time: pings and windows of who does not call. Of a thousand connections, a fifth of the loop."""
 STEPS_PER_ANSWER = 8
 """Steps that come with each answer: who makes his calls in the most costly form costs twice as much as others."""
+LOOKED_S = 0.005
+"""Longest time until who waits for room in the front looks again: calls leave it with their answers, but for those
+whose decisions come later."""
 SLOWED_TICKS = 10
 """Ticks in a row at which an account is found empty: then the connection ends."""
 
 
 class Turns:
-    """Turns of the loop, and who stands in line for the next ones. Only turns with steps in them are counted."""
+    """Turns of the loop, and who stands in line for the next ones, or waits for room in the front.
 
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        """`call_soon` has a function called in the loop's next turn."""
+    Only turns with steps in them are counted.
+    """
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        """`call_soon` has a function called in the loop's next turn, `call_later` after so many seconds."""
         self.number = 0
         self.left = TURN_STEPS
         """Steps that this turn has left for all."""
         self.slowed = 0
         """Times that a connection was slowed."""
         self._call_soon = call_soon
+        self._call_later = call_later
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._looks = False
         self._line: deque[Callable[[], None]] = deque()
         self._scheduled = False
 
@@ -52,6 +65,24 @@ class Turns:
         """Have it called in one of the next turns, after those who came before."""
         self._line.append(go_on)
         self._schedule()
+
+    def wait(self, look_again: Callable[[], None]) -> None:
+        """Have it called when there may be room in the front, after those who came before."""
+        self._waiting.append(look_again)
+        if not self._looks:
+            self._looks = True
+            self._call_later(LOOKED_S, self._wake_all)
+
+    def wake(self) -> None:
+        """Let the first who waits for room look again: calls have left the front."""
+        if self._waiting:
+            self._waiting.popleft()()
+
+    def _wake_all(self) -> None:
+        self._looks = False
+        # Who finds none waits again.
+        for _ in range(len(self._waiting)):
+            self.wake()
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -74,7 +105,7 @@ class Turns:
 class Account:
     """The steps that one connection may take, now and over time."""
 
-    __slots__ = ("_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
+    __slots__ = ("_earned", "_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
 
     def __init__(self, turns: Turns, first: int = FIRST_STEPS, most: int = MAX_STEPS) -> None:
         self.steps = first
@@ -85,6 +116,8 @@ class Account:
         self._taken = 0
         """Steps in turn `_number`."""
         self._slowed_ticks = 0
+        self._earned = False
+        """A call was answered since the last tick."""
 
     @property
     def is_empty(self) -> bool:
@@ -112,10 +145,15 @@ class Account:
     def earn(self, answers: int) -> None:
         """Add what comes with so many answered calls."""
         self.steps = min(self.steps + answers * STEPS_PER_ANSWER, self._most)
+        self._earned = True
 
     def tick(self, slowed: bool) -> bool:
-        """Add what comes with time. False if the connection, which is `slowed` or not, was so for too long."""
-        self._slowed_ticks = self._slowed_ticks + 1 if slowed else 0
+        """Add what comes with time. False if the connection, which is `slowed` or not, was so for too long.
+
+        Whose calls are answered takes what they earn, and no more: that may last.
+        """
+        self._slowed_ticks = self._slowed_ticks + 1 if slowed and not self._earned else 0
+        self._earned = False
         self.steps = min(self.steps + STEPS_PER_TICK, self._most)
         return self._slowed_ticks < SLOWED_TICKS
 

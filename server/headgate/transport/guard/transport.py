@@ -83,6 +83,7 @@ class GuardedTransport(Transport):
             trust=self._trust,
             tls_context=tls_context,
             stats=self.stats.guard,
+            pending=lambda: self.stats.pending_calls,
         )
         guard.start()
         return guard
