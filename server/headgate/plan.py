@@ -62,6 +62,8 @@ class HandlerStats:
     denied: dict[DecisionPath, int] = field(default_factory=lambda: dict.fromkeys(DecisionPath, 0))
     planned: int = 0
     """Requests that were parsed and matched; all others were answered from a kept plan."""
+    charges_kept: int = 0
+    """Charges of all plans that were ever kept."""
     plans_evicted: int = 0
     plan_bytes: int = 0
     """Bytes of the kept plans, by estimate."""

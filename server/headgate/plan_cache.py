@@ -55,6 +55,7 @@ class PlanCache:
         stats = self._stats
         self.plans[payload] = plan
         stats.plan_bytes += plan.size
+        stats.charges_kept += len(plan.charges)
         # First in, first out: a hot request is planned again once per turn of the cache,
         # which costs less than remembering at every hit that it was used.
         while len(self.plans) > self._most or stats.plan_bytes > self._most_bytes:

@@ -10,6 +10,7 @@ from structlog.typing import FilteringBoundLogger
 from headgate.clock import Clock
 from headgate.config import Settings
 from headgate.origin.region_map import MapEntry
+from headgate.runtime.garbage import MemoryKeeper
 from headgate.runtime.identity import Identity
 from headgate.runtime.stopping import Stopping
 from headgate.telemetry.bounded import BoundedLogger
@@ -55,6 +56,7 @@ class ProcessContext:
     bounded: BoundedLogger
     """Logger for what may happen thousands of times a second: it writes a bounded number of lines."""
     metrics: Metrics
+    memory: MemoryKeeper
     stopping: Stopping
     worker: WorkerRole | None
     """None where the process is not one of several workers."""

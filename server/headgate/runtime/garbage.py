@@ -9,8 +9,8 @@ drops one unlinks it), so walking them finds nothing. Hence:
 - automatic collections look at young objects only, and full ones never start by themselves;
 - when enough new objects have survived such a look, the youngest are looked at once more, and
   what is left, mostly cells, is frozen too (a list splice, about a microsecond): no object is looked at twice;
-- the same when as many cells were made since: the collector counts what comes less what goes, so where each new cell
-  takes the place of an old one it would wait until the whole table is young, and then look at all of it.
+- the same when enough cells and plans were made since: the collector counts what comes less what goes, so where each
+  new one takes the place of an old one it would wait until a whole table is young, and then look at all of it.
 
 What this gives up: a cycle that was alive at the very moment of a look and died
 later is not found. Freezes happen once per 2,000 objects that stayed, so what is
@@ -24,19 +24,22 @@ YOUNG_OBJECTS = 2_000
 Old ones that are freed meanwhile, pages of the decision log say, make it three times as many. Larger makes the pause
 longer, up to 12 ms with 10,000; smaller wastes time on objects that are about to die."""
 
+MADE = 500
+"""Cells, or charges of kept plans, after which it is looked: some objects each, half a millisecond together."""
+
 NEVER = 1_000_000
 """Young collections before an automatic older one: never reached, because `tick` comes first."""
 
 
 class MemoryKeeper:
-    """Owns the collector's thresholds from `start` to `stop`. Call `tick` about every 100 ms."""
+    """Owns the collector's thresholds from `start` to `stop`. Call `tick` after each moment of deciding."""
 
     def __init__(self) -> None:
         self.freezes = 0
         """Times that surviving objects were frozen, for `/metrics`."""
         self._thresholds_before = gc.get_threshold()
-        self._cells_made = 0
-        """Cells made until the last look."""
+        self._made = 0
+        """Number that was made until the last look."""
 
     def start(self) -> None:
         """Collect once and freeze what is left. Call it when all that lives for long exists: rules, tables, modules."""
@@ -45,15 +48,14 @@ class MemoryKeeper:
         gc.collect()
         self._freeze()
 
-    def tick(self, cells_made: int) -> bool:
+    def tick(self, made: int) -> bool:
         """Freeze the objects that survived, if there are enough of them. Returns whether there were.
 
-        `cells_made`: since the start of the process, those among them that are gone.
+        `made`: cells, and charges of kept plans, since the start of the process, those among them that are gone.
         """
-        young_collections = gc.get_count()[1]
-        if young_collections == 0 and cells_made - self._cells_made < YOUNG_OBJECTS:
+        if made - self._made < MADE and gc.get_count()[1] == 0:
             return False
-        self._cells_made = cells_made
+        self._made = made
         gc.collect(0)
         self._freeze()
         return True

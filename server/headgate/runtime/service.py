@@ -99,12 +99,12 @@ class Service:
             logs.logger,
             BoundedLogger(logs.logger, clock),
             Metrics(node=identity.node, region=settings.region),
+            MemoryKeeper(),
             self.stopping,
             worker,
         )
         self._logger = logs.logger
         self._logs = logs
-        self._memory = MemoryKeeper()
         self._lag = LoopLag()
         self._tasks = BackgroundTasks(self._context.bounded)
         self._begun: list[Room] = []
@@ -135,7 +135,7 @@ class Service:
         self.register(self._context.metrics)
         self._start_tasks()
         # What exists now lives for long: set aside from the garbage collector.
-        self._memory.start()
+        self._context.memory.start()
         await self.rooms.get(RulesRoom).wait_for_rules()
         await self.rooms.get(RegionRoom).wait_for_origin()
         self._become_ready()
@@ -157,7 +157,7 @@ class Service:
         instruments.register_life(metrics, transport, lambda: self._context.state is ServiceState.SERVING, self._lag)
         for kind in ROOMS:
             kind.register(self.rooms.get(kind), metrics)
-        instruments.register_background(metrics, self._memory, self._logs.sink, self._tasks)
+        instruments.register_background(metrics, self._context.memory, self._logs.sink, self._tasks)
 
     def _start_tasks(self) -> None:
         self._tasks.start("housekeeping", self._housekeeping)
@@ -196,16 +196,16 @@ class Service:
         """Tick all rooms from one timer, which also measures the loop's lag: an idle node costs its wake-ups."""
         region, log = self.rooms.get(RegionRoom), self.rooms.get(DecisionLogRoom)
         stats, monotonic = self.rooms.get(ListenersRoom).transport.stats, self._context.clock.monotonic
-        calls, made = 0, region.engine.counters.stats
+        calls, tidy = 0, self.rooms.get(HandlerRoom).tidy
         while True:
             while region.sweep():
                 # Many may be due at once, and as many new ones come meanwhile: requests go in between.
-                self._memory.tick(made.created)
+                tidy()
                 await asyncio.sleep(0)
             began_s = monotonic()
             for room in self.rooms:
                 room.tick()
-            self._memory.tick(made.created)
+            tidy()
             idle, calls = calls == stats.calls, stats.calls
             quiet = idle and not log.waiting
             await self._lag.sleep(IDLE_INTERVAL_S if quiet else HOUSEKEEPING_INTERVAL_S, monotonic() - began_s)
@@ -226,7 +226,7 @@ class Service:
         for room in begun:
             await room.stop(self._patience_s)
         await self._tasks.stop()
-        self._memory.stop()
+        self._context.memory.stop()
         for room in begun:
             room.close(self._patience_s)
         if self._context.state is not ServiceState.STARTING:

@@ -22,7 +22,7 @@ from headgate.transport.timeouts import Timeouts
 if TYPE_CHECKING:
     from pygrpc_native._native import Event
 
-HELD_S = 0.001
+HELD_S = 0.0005
 """Time for which calls are decided before the loop may run: it relays what others send and are sent. Shorter, and the
 threads change places more often than they work."""
 
@@ -80,10 +80,12 @@ class BatchDecider:
         kept_back: KeptBack,
         callers: dict[str, str],
         limits: TransportLimits,
+        tidy: Callable[[], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """`decides`: functions that decide calls, by the front's number of the method; all other methods are health's.
-        `callers` names who is behind a connection, by the front's name for it; all others are one caller."""
+        `callers` names who is behind a connection, by the front's name for it; all others are one caller. `tidy` is
+        called after each moment of deciding, with the lock held."""
         self._lock = lock
         self._stats = stats
         self._decides = decides
@@ -96,6 +98,7 @@ class BatchDecider:
         self._timeouts = Timeouts()
         self._callers = callers
         self._limits = limits
+        self._tidy = tidy
         self._monotonic = monotonic
         self._waiting = CallOrder(limits.max_pending_calls, limits.max_pending_bytes)
 
@@ -132,6 +135,7 @@ class BatchDecider:
             self._stats.durations.add(monotonic() - received_at, answered)
             if self.has_waiting:
                 self._take_turns(until_s)
+            self._tidy()
         return left
 
     def _take_turns(self, until_s: float) -> None:

@@ -143,6 +143,9 @@ class Serving:
     """Further unary methods, by path, for the same callers: decided in turns with the handler's."""
     tracing: Tracing | None = None
     """None: nothing is traced, and nobody looks for a caller's trace context."""
+    tidy: Callable[[], None] = lambda: None
+    """Housekeeping that can't wait for the loop, because it takes longer the more was decided since: called where calls
+    are decided off the loop, after each moment of it."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

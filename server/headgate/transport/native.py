@@ -126,6 +126,7 @@ class NativeTransport(Transport):
                 kept_back,
                 callers,
                 self._endpoint.limits,
+                self._endpoint.tidy,
             ),
             self._endpoint,
             self.stats,

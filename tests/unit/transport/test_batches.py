@@ -56,6 +56,7 @@ class Rig:
         self.lock = LoopLock()
         self.handler = Handler(self.lock)
         self.answers: dict[int, Any] = {}
+        self.tidied_after: list[int] = []
         services = {SERVICE_METHOD: lambda payload, caller: self.handler.answer(payload, f"service of {caller}")}
         serving = Serving("", self.handler, limits, structlog.get_logger(), services=services)
         self.calls = Calls(serving, self.stats)
@@ -68,6 +69,7 @@ class Rig:
             KeptBack(refusals, limits, self.stats),
             CALLERS,
             limits,
+            self.tidy,
             monotonic=lambda: self.handler.now_s,
         )
 
@@ -79,6 +81,10 @@ class Rig:
         self.take(events)
         while self.decider.has_waiting:
             self.take([])
+
+    def tidy(self) -> None:
+        assert not self.lock._held.acquire(False), "tidied without the lock"
+        self.tidied_after.append(len(self.handler.callers))
 
     def respond(self, call_id: int, answer: bytes) -> None:
         self.answers[call_id] = answer
@@ -260,3 +266,10 @@ def test_health_does_not_wait_behind_calls() -> None:
     health = call(1_000, b"", method=HEALTH)
     assert rig.take([*[call(number, b"dear", timeout=FLOOD) for number in range(100)], health]) == [health]
     rig.take_all([])
+
+
+def test_each_moment_of_deciding_is_tidied_up_after() -> None:
+    """Whatever has been made meanwhile: the loop might come late."""
+    rig = Rig()
+    rig.take_all([call(number, b"dear") for number in range(3)])
+    assert rig.tidied_after == [2, 3]

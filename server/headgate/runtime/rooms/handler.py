@@ -58,6 +58,10 @@ class HandlerRoom(Room):
         own = self._log.recorder_for(self._region.engine, self._region.node)
         return own if self._telemetry.tracing is None else SpanRecorder(own)
 
+    def tidy(self) -> None:
+        """Look at what deciding has made since it was last looked at, if it is enough: counters and kept plans."""
+        self.context.memory.tick(self._region.engine.counters.stats.created + self.handler.stats.charges_kept)
+
     def tick(self) -> None:
         self.top.take_denied()
         self.trend.look()

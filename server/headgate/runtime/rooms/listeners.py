@@ -100,6 +100,7 @@ class ListenersRoom(Room):
                 socket_mode=context.socket_mode,
                 services=services,
                 tracing=self._telemetry.tracing,
+                tidy=self._handler.tidy,
             )
         )
         await self.transport.start()
