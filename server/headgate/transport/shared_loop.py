@@ -6,16 +6,24 @@ them: nothing behind the transports needs a lock of its own. It may not wait for
 loop but by `call_soon_threadsafe`.
 
 The lock is fair: who releases it gets it back only after the other, if that one waits for it. So neither a flood of
-calls nor a busy loop keeps the other from running.
+calls nor a busy loop keeps the other from running. That takes both to be in line, and who comes back from its sockets
+needs the interpreter first, which is given up when somebody has asked for it for a while (`SWITCH_S`).
 """
 
 import asyncio
 import selectors
+import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     Ready = list[tuple[selectors.SelectorKey, int]]
+
+
+SWITCH_S: Final = 0.0002
+"""Time after which a thread that waits for the interpreter asks the one that has it. A thread that decides gives it up
+each half millisecond by itself, but takes it again before another one has woken up, unless that one has asked: Python's
+5 ms are never over by then. Shorter, and threads change places more often than they work."""
 
 
 class LoopLock:
@@ -61,6 +69,7 @@ class SharedLoop(asyncio.SelectorEventLoop):
     """The loop of a serving process. Make, run and close it on one thread."""
 
     def __init__(self) -> None:
+        sys.setswitchinterval(SWITCH_S)
         self.lock = LoopLock()
         self.lock.acquire()
         super().__init__(_Selector(self.lock))

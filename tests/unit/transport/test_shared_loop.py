@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+import zlib
 
 import pytest
 from headgate.transport.shared_loop import LoopLock, SharedLoop
@@ -10,6 +11,10 @@ from headgate.transport.shared_loop import LoopLock, SharedLoop
 from tests.support.waiting import PATIENCE_S
 
 ROUNDS = 200
+BUSY_S = 0.0005
+"""Time for which a thread that decides has the lock."""
+SOME_BYTES = b"x" * 6_000
+"""More than 5 KB: their sum is worked out without the interpreter, in some microseconds."""
 
 
 def test_a_callback_and_a_thread_with_the_turn_never_run_together() -> None:
@@ -75,6 +80,35 @@ def test_who_is_always_busy_lets_the_other_have_its_turn(busy: str) -> None:
         over.set()
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
+
+
+def test_a_loop_that_is_due_gets_its_turn_from_a_thread_that_gives_up_the_interpreter_for_moments_only() -> None:
+    """As one does that decides calls and asks for more: too short for the loop to wake up. It has to have asked."""
+    turns = {"thread": 0, "loop": 0}
+
+    def beside(lock: LoopLock) -> None:
+        while turns["loop"] < ROUNDS and turns["thread"] < 100 * ROUNDS:
+            with lock:
+                turns["thread"] += 1
+                until = time.perf_counter() + BUSY_S
+                while time.perf_counter() < until:
+                    pass
+            zlib.crc32(SOME_BYTES)
+
+    async def on_the_loop() -> None:
+        while turns["loop"] < ROUNDS:
+            turns["loop"] += 1
+            await asyncio.sleep(0.001)
+
+    with asyncio.Runner(loop_factory=SharedLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, SharedLoop)
+        thread = threading.Thread(target=beside, args=(loop.lock,))
+        thread.start()
+        runner.run(on_the_loop())
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+    assert turns["thread"] <= 20 * ROUNDS
 
 
 def test_a_closed_loop_leaves_the_turn_to_whoever_is_left() -> None:
