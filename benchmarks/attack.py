@@ -56,7 +56,7 @@ RULES = (
     rate_limit: {unit: hour, requests_per_unit: 1000, on_error: closed}
 """
 )
-SETTLE_S = 1.0
+SETTLE_S = 2.0
 """Between the end of an attack and the next measurement, for what it left to be cleared away."""
 BEGIN_S = 0.5
 """Between the beginning of an attack and its measurement."""

@@ -39,10 +39,13 @@ def bound_allocator() -> None:
 
 
 class Trimmer:
-    """Trims the heap once, soon after any number of `note`s."""
+    """Trims the heap once, soon after any number of `note`s, and with a pause in between."""
 
-    def __init__(self, trim: Callable[[int], int] | None = None) -> None:
+    def __init__(self, trim: Callable[[int], int] | None = None, pause_s: float = 0.0) -> None:
+        """`pause_s`: shortest time from a trim to the next one that is asked for."""
         self._trim = trim or _glibc("malloc_trim")
+        self._pause_s = pause_s
+        self._not_before = -math.inf
         self.due_at = math.inf
         """Time at which to call `run`: never, while nothing was noted."""
 
@@ -53,9 +56,9 @@ class Trimmer:
 
     def note(self, now: float) -> None:
         """Ask for a trim soon, because something large is about to be freed."""
-        self.due_at = min(self.due_at, now + TRIM_DELAY_MS / 1000)
+        self.due_at = min(self.due_at, max(now + TRIM_DELAY_MS / 1000, self._not_before))
 
     def run(self) -> None:
         """Trim, now that it is due."""
-        self.due_at = math.inf
+        self._not_before, self.due_at = self.due_at + self._pause_s, math.inf
         self._trim(0)

@@ -331,6 +331,26 @@ def test_calls_beyond_what_the_front_has_room_for_stay_where_they_are() -> None:
     assert passed == b"".join(sent[FRONT_CALLS : FRONT_CALLS + 2]), "one of the three is the other's"
 
 
+def test_calls_without_a_place_are_as_many_in_the_front_as_others_are() -> None:
+    """The front answers them like all others, and who has a place would wait behind a thousand of them."""
+    places, loop = Places(8), Loop()
+    flood, other = (
+        Wire(places=places, streams=4 * FRONT_CALLS, address=name, loop=loop) for name in ("flood", "other")
+    )
+    left = b"".join(call(stream, message(b"x")) for stream in range(1, 6 * FRONT_CALLS, 2))
+    while not flood.inspector.is_blocked:
+        _, left = flood.up_in_a_turn(left)
+        loop.turn()
+    assert places.asked == FRONT_CALLS
+    assert flood.up_in_a_turn(left)[0] == b""
+    # It refuses one after the other: headers alone, with another status than 0.
+    refused = next(iter(flood.inspector._refused))
+    flood.down(frame(HEADERS, END_HEADERS | END_STREAM, refused, b"\x88"))
+    assert flood.inspector._calls.room == 1
+    assert not flood.inspector.is_blocked
+    assert other.up(call(1, message(b"x"))), "who has less than its share does not wait"
+
+
 def test_calls_under_way_are_known() -> None:
     wire = Wire()
     wire.up(call(1, message(b"x")) + call(3, message(b"x")) + call(5, message(b"x")))

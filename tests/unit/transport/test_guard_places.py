@@ -131,7 +131,7 @@ def test_there_is_room_in_the_front_for_so_many_and_for_who_has_less_than_its_sh
     for calls, count in zip(flood, (FRONT_CALLS - 28, 28), strict=True):
         calls.states.update(dict.fromkeys(range(count), ASKED))
         calls.states.update(dict.fromkeys(range(1_000, 1_500), TOLD))
-        calls.count()
+        calls.count(0)
     assert flood[0].room <= 0
     assert flood[1].room <= 0, "of its address it has no less"
     assert other.room == FRONT_CALLS // 2
@@ -140,6 +140,8 @@ def test_there_is_room_in_the_front_for_so_many_and_for_who_has_less_than_its_sh
     flood[1].close()
     pending = 0
     assert flood[0].room == 28
+    flood[0].count(20)
+    assert flood[0].room == 8, "the front answers those without a place as well"
     flood[0].close()
     other.close()
     assert (places.asked, places._asked) == (0, {})

@@ -22,6 +22,7 @@ from headgate.transport.guard.frames import (
 from headgate.transport.guard.share import (
     FIRST_STEPS,
     LEAST_STEPS,
+    LOOKED_AT_ONCE,
     MAX_STEPS,
     SLICE_STEPS,
     SLOWED_TICKS,
@@ -293,6 +294,28 @@ def test_who_waits_for_room_looks_again_one_by_one_and_all_after_a_while() -> No
     assert looked == [0, 1, 2, 3]
     assert loop.pass_time()
     assert looked == [0, 1, 2, 3, 1]
+
+
+def test_so_many_look_again_at_a_time_and_the_others_later() -> None:
+    loop, looked = Loop(), list[int]()
+    for number in range(LOOKED_AT_ONCE + 2):
+        loop.turns.wait(lambda number=number: looked.append(number))  # type: ignore[misc]
+    assert loop.pass_time()
+    assert looked == list(range(LOOKED_AT_ONCE))
+    assert loop.pass_time()
+    assert looked == list(range(LOOKED_AT_ONCE + 2))
+    assert not loop.pass_time(), "nobody waits"
+
+
+def test_who_goes_on_in_vain_has_taken_a_part_of_the_turn() -> None:
+    """There is room for one in the front, and a thousand find none: looking at them takes time, too."""
+    loop, looked = Loop(), list[int]()
+    for number in range(2 * TURN_STEPS):
+        loop.turns.stand_in_line(lambda number=number: looked.append(number))  # type: ignore[misc]
+    loop.turn()
+    assert looked == list(range(TURN_STEPS))
+    loop.turn()
+    assert looked == list(range(2 * TURN_STEPS))
 
 
 def test_who_stands_in_line_is_served_in_order_as_far_as_each_turn_goes() -> None:

@@ -135,6 +135,17 @@ def test_trimming_waits_a_little_and_happens_once() -> None:
     assert not trimmer.noted
 
 
+def test_between_trims_is_a_pause_where_one_is_wanted() -> None:
+    trimmer = Trimmer(lambda _: 0, pause_s=60.0)
+    trimmer.note(100.0)
+    trimmer.run()
+    trimmer.note(101.0)
+    assert trimmer.due_at == 160.5
+    trimmer.run()
+    trimmer.note(300.0)
+    assert trimmer.due_at == 300.5
+
+
 class FakeFront:
     """Gives the receiving thread what a test has prepared; notes how long it would have waited, and who was refused."""
 
@@ -167,7 +178,7 @@ def intake_of(front: FakeFront) -> Intake:
     endpoint = Serving("", Echo(), limits, structlog.get_logger())
     calls = Calls(endpoint, stats)
     kept_back = KeptBack(None, limits, stats)
-    decider = BatchDecider([calls.decide], front.respond, front, LoopLock(), stats, kept_back, {}, limits)
+    decider = BatchDecider([calls.decide], front.respond, front, LoopLock(), stats, kept_back, {}, limits, lambda: None)
     return Intake(
         cast(Any, front), decider, endpoint, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
     )

@@ -43,6 +43,8 @@ ACCEPT_STEPS = 4
 """Cost of a new connection in its turn (share.py), TLS not included."""
 TRIMMED_FROM = 500
 """Connections and calls of which half have ended, after which it is worth it to give memory back."""
+TRIM_PAUSE_S = 60.0
+"""Time between two such trims: nobody can take memory for as long as one goes on, some 30 ms for 300 MB."""
 MADE_ROOM_AT_ONCE = 16
 """Connections that are chosen together to make room: looking at all of them for each new one would take longer."""
 AGE_JITTER = 0.1
@@ -102,7 +104,7 @@ class Guard:
         self._addresses = Addresses(limits.guard.max_connections_per_address, limits.guard.max_new_connections_per_s)
         self._idlest: list[tuple[float, float, int, Connection]] = []
         """Connections that may make room, the first to go last."""
-        self._trimmer = Trimmer()
+        self._trimmer = Trimmer(pause_s=TRIM_PAUSE_S)
         self._most_connections = 0
         """Most at once since memory was given back."""
         self._random = random.Random()  # noqa: S311 (only spreads ends over time)

@@ -113,7 +113,7 @@ class Inspector(Frames):
         position = copied = ahead = 0
         self.has_more = self._call_is_next = False
         unpack, prefix, streams, bodies = HEADER.unpack_from, PREFIX.unpack_from, self.open, self._bodies
-        most = len(streams) + self._calls.room
+        most = len(streams) + len(self._refused) + self._calls.room
         block, places = self._block.stream, self._places(most)
         while end - position >= HEADER_BYTES:
             head, flags, stream = unpack(buffer, position)
@@ -151,7 +151,7 @@ class Inspector(Frames):
             elif not self._may_go_on():
                 self.has_more = True
                 break
-            elif kind == HEADERS and stream > self.last_stream and (len(streams) >= most or self._is_full()):
+            elif kind == HEADERS and stream > self.last_stream and self._is_full(most):
                 self.has_more = self._call_is_next = True
                 break
             else:
@@ -167,23 +167,26 @@ class Inspector(Frames):
             self._charge_headers_alone()
         if self.to_front:
             self.to_front.append(bytes(buffer[copied:position]))
-        self._calls.count()
+        self._calls.count(len(self._refused))
         if len(streams) > self._max_streams * STREAMS_SLACK:
             raise ProtocolViolation(ENHANCE_YOUR_CALM, "streams")
         return position
 
     def _places(self, most: int) -> int:
-        """Return how many calls may be open, of at most `most`, before somebody has to be asked for one more."""
-        return min(most, self._calls.places, self._max_streams - len(self._refused))
+        """Return how many calls may be open, beside those that are refused and of at most `most` in all, before
+        somebody has to be asked for one more."""
+        return min(min(most, self._max_streams) - len(self._refused), self._calls.places)
 
-    def _is_full(self) -> bool:
-        """Say that the front has as many calls as it takes, and some that their caller doesn't count any more."""
+    def _is_full(self, most: int) -> bool:
+        """Say that the front has so many calls, or as many as it takes and some that their caller doesn't count any
+        more."""
+        calls = len(self.open) + len(self._refused)
         unknown = self._refused or self._given_up or self._leaving
-        return bool(unknown) and len(self.open) + len(self._refused) >= self._max_streams
+        return calls >= most or (bool(unknown) and calls >= self._max_streams)
 
     @property
     def is_blocked(self) -> bool:
-        return self._call_is_next and (self._calls.room <= 0 or self._is_full())
+        return self._call_is_next and self._is_full(len(self.open) + len(self._refused) + self._calls.room)
 
     def _may_go_on(self) -> bool:
         """Say whether the caller's share allows another frame that is not of a usual call."""
@@ -375,7 +378,7 @@ class Inspector(Frames):
                 copied = following
             position = following
         self._answered += answered
-        self._calls.count()
+        self._calls.count(len(self._refused))
         self._skip = max(position - end, 0)
         forwarded = min(position, end)
         if self.rewritten:
@@ -435,7 +438,7 @@ class Inspector(Frames):
         for stream in late:
             self._close(stream)
             self.to_caller += reset(stream, ENHANCE_YOUR_CALM)
-        self._calls.count()
+        self._calls.count(len(self._refused))
         return given_up + b"".join(reset(stream, ENHANCE_YOUR_CALM) for stream in late)
 
     def _end_given_up(self) -> bytes:

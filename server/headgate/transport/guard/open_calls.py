@@ -112,9 +112,9 @@ class OpenCalls:
         """Number of calls that may go to the front now."""
         return self._all.room(self._address)
 
-    def count(self) -> None:
-        """Count those that have no answer by now with all others'."""
-        change = list(self.states.values()).count(ASKED) - self._counted
+    def count(self, refused: int) -> None:
+        """Count those that have no answer by now with all others', and so many that have no place."""
+        change = list(self.states.values()).count(ASKED) + refused - self._counted
         if change:
             self._counted += change
             self._all.count(self._address, change)
@@ -143,7 +143,7 @@ class OpenCalls:
         """Give all places back, once: the connection has ended."""
         self._give_back(self.places)
         self.states.clear()
-        self.count()
+        self.count(0)
         self._all.leave(self._address)
 
     def _give_back(self, places: int) -> None:

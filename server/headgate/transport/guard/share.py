@@ -26,8 +26,11 @@ STEPS_PER_TICK = 10
 STEPS_PER_ANSWER = 8
 """Steps that come with each answer: who makes his calls in the most costly form costs twice as much as others."""
 LOOKED_S = 0.005
-"""Longest time until who waits for room in the front looks again: calls leave it with their answers, but for those
-whose decisions come later."""
+"""Time between looks of those who wait for room in the front: calls leave it with their answers, but for those whose
+decisions come later."""
+LOOKED_AT_ONCE = 32
+"""Connections of those that look in one turn of the loop, each for a few microseconds: the others are next. So many
+calls of one address wait for each other, and for longer the more they are."""
 SLOWED_TICKS = 10
 """Ticks in a row at which an account is found empty: then the connection ends."""
 
@@ -71,18 +74,20 @@ class Turns:
         self._waiting.append(look_again)
         if not self._looks:
             self._looks = True
-            self._call_later(LOOKED_S, self._wake_all)
+            self._call_later(LOOKED_S, self._wake_some)
 
     def wake(self) -> None:
         """Let the first who waits for room look again: calls have left the front."""
         if self._waiting:
             self._waiting.popleft()()
 
-    def _wake_all(self) -> None:
-        self._looks = False
-        # Who finds none waits again.
-        for _ in range(len(self._waiting)):
+    def _wake_some(self) -> None:
+        # Who finds none waits again, behind the others.
+        for _ in range(min(len(self._waiting), LOOKED_AT_ONCE)):
             self.wake()
+        self._looks = bool(self._waiting)
+        if self._looks:
+            self._call_later(LOOKED_S, self._wake_some)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -97,6 +102,8 @@ class Turns:
         for _ in range(len(self._line)):
             if self.left <= 0:
                 break
+            # Whatever comes of it: there may be no room in the front any more.
+            self.left -= 1
             self._line.popleft()()
         if self._line:
             self._schedule()
