@@ -143,6 +143,11 @@ class World:
         response = pb.SettleResponse.FromString(await self._call(node, "Settle", payload))
         return response.settled, response.actual
 
+    def ask(self, caller: str, reservation: str, actual: int) -> "asyncio.Future[bytes]":
+        """Begin to settle for a caller, and wait for nothing."""
+        payload = pb.SettleRequest(id=reservation, actual=actual).SerializeToString()
+        return asyncio.ensure_future(answer_future(self.nodes[0].settle(payload, caller)))
+
     async def _call(self, node: int, method: str, payload: bytes) -> bytes:
         return await answer_future(self.nodes[node].methods()[f"/headgate.v1.Limits/{method}"](payload, ""))
 
@@ -158,6 +163,36 @@ async def test_the_difference_is_made_up_once_whoever_is_asked_and_whatever_is_s
     more = await world.reserve(40)
     assert await world.settle(more, 75, 2) == (True, 75)
     assert world.charged.used == outcomes[0][1] + 75
+
+
+async def test_settlements_begin_a_few_at_a_time_and_callers_take_turns() -> None:
+    world = World()
+    world.charged.limit = Limit(1_000, Unit.MINUTE)
+    ids = [await world.reserve(1) for _ in range(60)]
+    asked = [world.ask("flood", each, 0) for each in ids[:-1]]
+    asked.append(world.ask("honest", ids[-1], 0))
+    ended: list[int] = []
+    for number, answer in enumerate(asked):
+        answer.add_done_callback(lambda _, number=number: ended.append(number))  # type: ignore[misc]
+    most = 0
+    while len(ended) < len(ids):
+        before = world.nodes[0].waiting
+        await asyncio.sleep(0)
+        most = max(most, world.nodes[0].waiting - before)
+    assert 0 < most <= 4
+    assert ended.index(59) < 4
+    assert world.charged.used == 0
+
+
+async def test_settlements_that_have_not_begun_are_told_of_the_stop() -> None:
+    world = World()
+    ids = [await world.reserve(1) for _ in range(20)]
+    asked = [world.ask("", each, 0) for each in ids]
+    await world.nodes[0].stop()
+    for answer in asked:
+        with pytest.raises(NotReady, match="stopping"):
+            await answer
+    assert world.charged.used == 20
 
 
 async def test_an_answer_that_was_lost_settles_once_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
