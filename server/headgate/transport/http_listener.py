@@ -21,10 +21,10 @@ from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.endpoint.trust import network_of
 from headgate.errors import RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http_access import HEALTH, OPEN, HttpAccess
+from headgate.transport.http_access import HEALTH, OPEN, SCRAPED, HttpAccess
 from headgate.transport.http_connections import HttpConnections
 from headgate.transport.http_protocol import SERVER_NAME, HttpProtocol, error_response
-from headgate.transport.http_share import LoopShares, Timed
+from headgate.transport.http_share import Kind, LoopShares, Timed
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers one request."""
@@ -190,14 +190,15 @@ class HttpListener:
         if self.connections.is_probe(request.protocol) or (not self._over_network and request.path in HEALTH):
             return await self._answer(request, handler)
         network = network_of(request.remote or "")
-        wait_s = self._shares.begin(network)
+        kind = Kind.SCRAPE if request.path == SCRAPED else Kind.REQUEST
+        wait_s = self._shares.begin(network, kind)
         if wait_s:
             await asyncio.sleep(wait_s)
         answer = Timed(self._answer(request, handler))
         try:
             return await answer
         finally:
-            self._shares.ended(network, answer.took_s)
+            self._shares.ended(network, answer.took_s, kind)
 
     async def _answer(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:

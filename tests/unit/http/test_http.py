@@ -63,6 +63,7 @@ class Service:
         self.scraped = 0
         self.ready = True
         self.requests: list[RateLimitRequest] = []
+        self.callers: list[str] = []
         self.log = Log()
         self._answer = answer
         sources = HttpSources(
@@ -79,6 +80,7 @@ class Service:
     def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
         """As a handler does."""
         self.requests.append(RateLimitRequest.FromString(payload))
+        self.callers.append(caller)
         return self._answer(payload)
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, CIMultiDictProxy[str]]:
@@ -121,6 +123,13 @@ async def test_json_goes_through_the_same_bytes_and_comes_back() -> None:
         (request,) = service.requests
         assert (request.domain, request.hits_addend) == ("edge", 2)
         assert [(e.key, e.value) for e in request.descriptors[0].entries] == [("user", "alice")]
+
+
+@pytest.mark.parametrize(("address", "caller"), [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::/64")])
+async def test_who_decides_hears_from_which_network_it_is_asked(address: str, caller: str) -> None:
+    async with served(address=address) as service:
+        assert (await service.call("POST", "/json", json=REQUEST))[0] == 200
+        assert service.callers == [caller]
 
 
 async def test_both_spellings_of_proto3_json_are_read() -> None:
