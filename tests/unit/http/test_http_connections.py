@@ -19,6 +19,8 @@ from tests.support.ipv6_callers import Ipv6Listener
 from tests.support.waiting import PATIENCE_S, until
 
 FAST, SLOW, HEALTH = "/metrics", "/version", "/healthz"
+MOST_WAITING = 32
+"""Requests that aiohttp takes of a connection before the one under way is answered: docs/security.md says so."""
 
 
 class Connection:
@@ -27,6 +29,9 @@ class Connection:
 
     def abort(self) -> None:
         self._writer.transport.abort()
+
+    def say(self, words: bytes) -> None:
+        self._writer.write(words)
 
     async def ask(self, path: str = FAST, keep: str = "keep-alive") -> str:
         """The body of an answer; empty when the connection was cut."""
@@ -308,6 +313,21 @@ async def test_requests_from_ipv6_are_counted_by_64s() -> None:
                 await listener._in_share(request, server._fast)
         request = make_mocked_request("GET", SLOW)
         assert (await listener._in_share(request, server._fast)).status == 200
+
+
+async def test_of_requests_in_one_go_so_many_wait_on_a_connection_and_it_is_not_read_on() -> None:
+    """Each is answered in the end, and what was not read stays with its caller."""
+    async with serving(8) as (server, stack):
+        caller = await server.connect(stack)
+        slow = asyncio.create_task(caller.ask(SLOW))
+        await until(lambda: server.slow == 1, "the first request")
+        (protocol,) = server.protocols()
+        caller.say(f"GET {FAST} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 500)
+        await until(lambda: protocol._buffer_paused, "the connection not to be read on")
+        assert len(protocol._messages) == MOST_WAITING
+        server.release.set()
+        assert await slow == "slow"
+        assert [await caller.read_answer() for _ in range(500)] == ["fast"] * 500
 
 
 async def test_one_address_has_so_many_and_makes_room_for_itself() -> None:
