@@ -47,6 +47,8 @@ HTTP_STATUS: Mapping[Status, int] = {
 """HTTP status for the gRPC status of an error."""
 
 
+CALLER_LEFT = 499
+"""Status under which a request is counted whose caller did not wait for the answer."""
 MAX_REQUEST_ID_CHARS = 64
 """Longest name that a caller gives its request, in the log."""
 
@@ -182,6 +184,10 @@ class HttpListener:
                 request.transport.abort()
             # Nobody gets it; raising instead would be logged as an error of ours.
             return error_response(408, "too slow")
+        except ConnectionError:
+            # Its caller has left. Nobody gets this either, and whoever comes and leaves makes no line in the log.
+            self._count(request, CALLER_LEFT)
+            return error_response(CALLER_LEFT, "nobody is there any more")
         self._count(request, response.status)
         return response
 

@@ -15,6 +15,7 @@ from headgate.errors import BadRequest, ConfigError, NotReady
 from headgate.pending import PendingAnswer
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.exposition import Format
+from headgate.transport import http_listener
 from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_listener import PIECE_BYTES, HttpEndpoint, HttpLimits
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -436,6 +437,22 @@ async def test_a_request_ends_when_its_caller_leaves() -> None:
         task.add_done_callback(lambda _: ended.append(True))
         call.cancel()
         await until(lambda: bool(ended), "its end")
+
+
+async def test_a_caller_who_does_not_wait_for_the_answer_makes_no_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had a traceback there: anybody could fill it."""
+
+    async def left(*_: object) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(http_listener, "_send", left)
+    async with served() as service:
+        await service.call("GET", "/version")
+        assert service.server.requests == {("/version", 499): 1}
+        assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
+        assert service.log.events == []
 
 
 @pytest.mark.parametrize(
