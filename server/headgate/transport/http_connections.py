@@ -23,7 +23,7 @@ from aiohttp import web
 from headgate.endpoint.trust import network_of
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares
 from headgate.transport.http_access import SCRAPED
-from headgate.transport.http_share import Kind, LoopShares
+from headgate.transport.http_share import LoopShares, RequestKind
 
 ACCEPTED_AT_ONCE: Final = 32
 """Connections that are accepted in one turn of the loop, half a millisecond's work: decisions have their turns in
@@ -186,7 +186,7 @@ class HttpConnections:
         if connection.network and not self._shares.may_open(connection.network, kind):
             self._cut(connection, "share")
             return True
-        self._place(connection, kind is Kind.PROBE)
+        self._place(connection, kind is RequestKind.PROBE)
         opening = self._loop.create_task(self._open(connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
@@ -284,11 +284,11 @@ class HttpConnections:
             self._retry = self._loop.call_later(RETRY_S, self._accept_again)
 
 
-def _kind_of(words: bytes) -> Kind:
+def _kind_of(words: bytes) -> RequestKind:
     """Tell what a connection is for, by its first words."""
     if _is_probe(words):
-        return Kind.PROBE
-    return Kind.SCRAPE if words.startswith(_SCRAPES) else Kind.REQUEST
+        return RequestKind.PROBE
+    return RequestKind.SCRAPE if words.startswith(_SCRAPES) else RequestKind.REQUEST
 
 
 def _is_probe(words: bytes) -> bool:

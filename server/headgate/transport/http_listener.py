@@ -24,7 +24,7 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.http_access import HEALTH, OPEN, SCRAPED, HttpAccess
 from headgate.transport.http_connections import HttpConnections
 from headgate.transport.http_protocol import SERVER_NAME, HttpProtocol, error_response
-from headgate.transport.http_share import Kind, LoopShares, Timed
+from headgate.transport.http_share import LoopShares, RequestKind, Timed
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers one request."""
@@ -196,7 +196,7 @@ class HttpListener:
         if self.connections.is_probe(request.protocol) or (not self._over_network and request.path in HEALTH):
             return await self._answer(request, handler)
         network = network_of(request.remote or "")
-        kind = Kind.SCRAPE if request.path == SCRAPED else Kind.REQUEST
+        kind = RequestKind.SCRAPE if request.path == SCRAPED else RequestKind.REQUEST
         wait_s = self._shares.begin(network, kind)
         if wait_s:
             await asyncio.sleep(wait_s)

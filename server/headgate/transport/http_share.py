@@ -14,23 +14,23 @@ from enum import Enum
 from typing import Any, Final, Generic, TypeVar
 
 
-class Kind(Enum):
+class RequestKind(Enum):
     """Kinds of requests, each with a share of its own."""
 
     REQUEST = "request"
     SCRAPE = "scrape"
-    """Of `/metrics`, which are rendered already."""
+    """For `/metrics`, which are rendered already."""
     PROBE = "probe"
     """Health checks."""
 
 
-SHARES: Final = {Kind.REQUEST: 4, Kind.SCRAPE: 16, Kind.PROBE: 4}
+SHARES: Final = {RequestKind.REQUEST: 4, RequestKind.SCRAPE: 16, RequestKind.PROBE: 4}
 """One network may take one part in so many: of scrapes some two hundred in a second, far more than anybody needs."""
 CREDIT_S: Final = 0.005
 """Time that a network may be ahead of its share: nobody waits who asks now and then."""
 OVERHEAD_S: Final = 0.0003
 """Time that a request takes beside its handler: reading it, and writing its answer."""
-OPENING_S: Final = {Kind.REQUEST: 0.0003, Kind.SCRAPE: 0.0003, Kind.PROBE: 0.001}
+OPENING_S: Final = {RequestKind.REQUEST: 0.0003, RequestKind.SCRAPE: 0.0003, RequestKind.PROBE: 0.001}
 """Time that a new connection takes, until its first request; a health check's with its answer."""
 MOST_BEHIND_S: Final = 1.0
 """Time that a network may have ahead of it when it opens another connection: some hundred connections or requests."""
@@ -53,9 +53,9 @@ class LoopShares:
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
-        self._shares: OrderedDict[tuple[str, Kind], _Share] = OrderedDict()
+        self._shares: OrderedDict[tuple[str, RequestKind], _Share] = OrderedDict()
 
-    def begin(self, network: str, kind: Kind = Kind.REQUEST) -> float:
+    def begin(self, network: str, kind: RequestKind = RequestKind.REQUEST) -> float:
         """Take the place of one request, for what one takes usually; return how long to wait for it, in seconds."""
         now_s = self._monotonic()
         share = self._of(network, kind, now_s)
@@ -63,7 +63,7 @@ class LoopShares:
         share.until_s = begins_s + SHARES[kind] * share.usual_s
         return begins_s - now_s if begins_s - now_s > CREDIT_S else 0.0
 
-    def may_open(self, network: str, kind: Kind = Kind.REQUEST) -> bool:
+    def may_open(self, network: str, kind: RequestKind = RequestKind.REQUEST) -> bool:
         """Take the time of a new connection; False: what the network has begun takes too long already."""
         now_s = self._monotonic()
         share = self._of(network, kind, now_s)
@@ -72,7 +72,7 @@ class LoopShares:
         share.until_s = max(share.until_s, now_s) + SHARES[kind] * OPENING_S[kind]
         return True
 
-    def ended(self, network: str, took_s: float, kind: Kind = Kind.REQUEST) -> None:
+    def ended(self, network: str, took_s: float, kind: RequestKind = RequestKind.REQUEST) -> None:
         """Make up the difference to what the request took."""
         share = self._shares.get((network, kind))
         if share is not None:
@@ -80,7 +80,7 @@ class LoopShares:
             share.until_s += SHARES[kind] * (took_s - share.usual_s)
             share.usual_s += (took_s - share.usual_s) / 8
 
-    def _of(self, network: str, kind: Kind, now_s: float) -> _Share:
+    def _of(self, network: str, kind: RequestKind, now_s: float) -> _Share:
         share = self._shares.setdefault((network, kind), _Share(now_s))
         self._shares.move_to_end((network, kind))
         if len(self._shares) > MOST_SHARES:

@@ -12,7 +12,7 @@ from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport import http_connections
 from headgate.transport.descriptors import Spares
 from headgate.transport.http_listener import HttpEndpoint, HttpLimits, HttpListener, total_cut
-from headgate.transport.http_share import Kind, LoopShares
+from headgate.transport.http_share import LoopShares, RequestKind
 
 from tests.support.clock import ManualClock
 from tests.support.ipv6_callers import Ipv6Listener
@@ -225,7 +225,7 @@ async def test_places_for_checks_are_few_and_the_oldest_makes_room(monkeypatch: 
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: 10.0.0.7:8080\r\nUser-Agent: Prometheus/3.5.0\r\n\r\n"
 
 
-def use_up(shares: LoopShares, network: str, *kinds: Kind) -> None:
+def use_up(shares: LoopShares, network: str, *kinds: RequestKind) -> None:
     """Take all that a network has for a second or two."""
     for kind in kinds:
         while shares.may_open(network, kind):
@@ -238,7 +238,7 @@ async def test_who_has_taken_its_share_of_the_loop_opens_no_more_and_checks_and_
     """A Prometheus that asks from the address of a flood, behind one proxy, saw nothing just then."""
     async with serving(8) as (server, stack):
         shares, hostile = server.listener._shares, "127.0.0.2"
-        use_up(shares, hostile, Kind.REQUEST)
+        use_up(shares, hostile, RequestKind.REQUEST)
         for _ in range(3):
             assert await (await server.connect(stack, hostile, words=HALF)).is_cut()
         assert total_cut([server.listener]) == {"share": 3}
@@ -246,10 +246,10 @@ async def test_who_has_taken_its_share_of_the_loop_opens_no_more_and_checks_and_
         scraper = await server.connect(stack, hostile)
         assert [await scraper.ask() for _ in range(3)] == ["fast"] * 3
         assert await (await server.connect(stack)).ask() == "fast"
-        use_up(shares, hostile, Kind.SCRAPE)
+        use_up(shares, hostile, RequestKind.SCRAPE)
         assert await (await server.connect(stack, hostile, words=SCRAPE)).is_cut()
         assert (await (await server.connect(stack, hostile, words=CHECK)).read()).endswith(b"fast")
-        use_up(shares, hostile, Kind.PROBE)
+        use_up(shares, hostile, RequestKind.PROBE)
         assert await (await server.connect(stack, hostile, words=CHECK)).is_cut()
         for words in (CHECK, SCRAPE):
             assert await (await server.connect(stack, words=words)).read_answer() == "fast"
@@ -260,7 +260,7 @@ async def test_what_begins_as_a_scrape_pays_for_everything_else_from_the_share_o
         shares, hostile = server.listener._shares, "127.0.0.2"
         scraper = await server.connect(stack, hostile)
         assert await scraper.ask() == "fast"
-        use_up(shares, hostile, Kind.REQUEST)
+        use_up(shares, hostile, RequestKind.REQUEST)
         waits = asyncio.create_task(scraper.ask(SLOW))
         assert await (await server.connect(stack, hostile)).ask() == "fast"
         assert server.slow == 0, "it waits for its turn"
@@ -271,16 +271,16 @@ async def test_what_begins_as_a_scrape_pays_for_everything_else_from_the_share_o
 @pytest.mark.parametrize(
     ("words", "kind"),
     [
-        (SCRAPE, Kind.SCRAPE),
-        (SCRAPE[:20], Kind.SCRAPE),
-        (SCRAPE.replace(b"/metrics", b"/metrics?name=x"), Kind.SCRAPE),
-        (SCRAPE.replace(b"/metrics", b"/metricsx"), Kind.REQUEST),
-        (SCRAPE.replace(b"GET", b"POST"), Kind.REQUEST),
-        (CHECK, Kind.PROBE),
-        (HALF, Kind.REQUEST),
+        (SCRAPE, RequestKind.SCRAPE),
+        (SCRAPE[:20], RequestKind.SCRAPE),
+        (SCRAPE.replace(b"/metrics", b"/metrics?name=x"), RequestKind.SCRAPE),
+        (SCRAPE.replace(b"/metrics", b"/metricsx"), RequestKind.REQUEST),
+        (SCRAPE.replace(b"GET", b"POST"), RequestKind.REQUEST),
+        (CHECK, RequestKind.PROBE),
+        (HALF, RequestKind.REQUEST),
     ],
 )
-def test_what_a_connection_is_for_is_in_its_first_words(words: bytes, kind: Kind) -> None:
+def test_what_a_connection_is_for_is_in_its_first_words(words: bytes, kind: RequestKind) -> None:
     assert http_connections._kind_of(words) is kind
 
 
@@ -300,7 +300,7 @@ async def test_ipv6_is_counted_by_64s() -> None:
 async def test_requests_from_ipv6_are_counted_by_64s() -> None:
     async with serving(8) as (server, _):
         listener = server.listener
-        use_up(listener._shares, "2001:db8:1:2::/64", Kind.REQUEST)
+        use_up(listener._shares, "2001:db8:1:2::/64", RequestKind.REQUEST)
         transport = SimpleNamespace(
             get_extra_info=lambda name, default=None: (
                 ("2001:db8:1:2:ffff::9", 4711, 0, 0) if name == "peername" else default

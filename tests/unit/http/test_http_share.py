@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from headgate.transport import http_share
-from headgate.transport.http_share import MOST_BEHIND_S, OPENING_S, OVERHEAD_S, SHARES, Kind, LoopShares, Timed
+from headgate.transport.http_share import MOST_BEHIND_S, OPENING_S, OVERHEAD_S, SHARES, LoopShares, RequestKind, Timed
 
 
 class Clock:
@@ -25,7 +25,12 @@ def busy(seconds: float) -> None:
 
 
 def served(
-    shares: LoopShares, clock: Clock, network: str, took_s: float, seconds: float, kind: Kind = Kind.REQUEST
+    shares: LoopShares,
+    clock: Clock,
+    network: str,
+    took_s: float,
+    seconds: float,
+    kind: RequestKind = RequestKind.REQUEST,
 ) -> int:
     """How many requests of one after the other are served in so much time, each of which takes so long."""
     began_s, count = clock.now_s, 0
@@ -37,19 +42,19 @@ def served(
 
 
 def test_requests_have_a_quarter_probes_too_and_scrapes_a_sixteenth() -> None:
-    assert SHARES == {Kind.REQUEST: 4, Kind.SCRAPE: 16, Kind.PROBE: 4}
+    assert SHARES == {RequestKind.REQUEST: 4, RequestKind.SCRAPE: 16, RequestKind.PROBE: 4}
 
 
-@pytest.mark.parametrize("kind", [Kind.REQUEST, Kind.SCRAPE])
+@pytest.mark.parametrize("kind", [RequestKind.REQUEST, RequestKind.SCRAPE])
 @pytest.mark.parametrize("took_s", [0.0001, 0.001, 0.01, 0.1])
-def test_a_network_takes_its_part_of_the_time_however_long_its_requests_take(took_s: float, kind: Kind) -> None:
+def test_a_network_takes_its_part_of_the_time_however_long_its_requests_take(took_s: float, kind: RequestKind) -> None:
     clock = Clock()
     count = served(LoopShares(clock.monotonic), clock, "a", took_s, 240, kind)
     assert count * (took_s + OVERHEAD_S) == pytest.approx(240 / SHARES[kind], rel=0.05)
 
 
-@pytest.mark.parametrize("kind", Kind)
-def test_new_connections_take_their_part_of_it(kind: Kind) -> None:
+@pytest.mark.parametrize("kind", RequestKind)
+def test_new_connections_take_their_part_of_it(kind: RequestKind) -> None:
     clock = Clock()
     shares, opened = LoopShares(clock.monotonic), 0
     for _ in range(60_000):
@@ -64,12 +69,12 @@ def test_new_connections_take_their_part_of_it(kind: Kind) -> None:
 def test_each_kind_is_counted_by_itself() -> None:
     clock = Clock()
     shares = LoopShares(clock.monotonic)
-    for kind in (Kind.REQUEST, Kind.SCRAPE):
+    for kind in (RequestKind.REQUEST, RequestKind.SCRAPE):
         while shares.may_open("a", kind):
             pass
-    assert [shares.may_open("a", kind) for kind in Kind] == [False, False, True]
+    assert [shares.may_open("a", kind) for kind in RequestKind] == [False, False, True]
     assert shares.begin("a") > 0
-    assert shares.begin("a", Kind.PROBE) == 0
+    assert shares.begin("a", RequestKind.PROBE) == 0
 
 
 def test_requests_that_come_together_begin_one_after_the_other() -> None:
@@ -78,7 +83,7 @@ def test_requests_that_come_together_begin_one_after_the_other() -> None:
     served(shares, clock, "a", 0.002, 1)
     waits = [shares.begin("a") for _ in range(64)]
     apart = [later - earlier for earlier, later in pairwise(waits[10:])]
-    assert apart == pytest.approx([SHARES[Kind.REQUEST] * (0.002 + OVERHEAD_S)] * len(apart), rel=0.01)
+    assert apart == pytest.approx([SHARES[RequestKind.REQUEST] * (0.002 + OVERHEAD_S)] * len(apart), rel=0.01)
 
 
 def test_nobody_waits_who_asks_now_and_then_or_beside_another() -> None:
