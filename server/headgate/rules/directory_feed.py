@@ -25,8 +25,8 @@ second was nearly half of what an idle node cost.
 """
 
 BREAK_PER_LOOK = 9
-"""Times as long as a look took that the next one is waited for: a hundred thousand files take half a second to look at,
-and may have a tenth of a core. Of a thousand files nothing comes later for it.
+"""Times as long as a look took that the next one is waited for: a hundred thousand files take 0.4 s to look at, and
+may have a tenth of a core. Of a thousand files nothing comes later for it.
 """
 
 SETTLE_S = 0.1

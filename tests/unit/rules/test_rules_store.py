@@ -300,7 +300,7 @@ async def test_looking_takes_a_tenth_of_the_time_at_most(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, look_ms: int, pause_s: float
 ) -> None:
     """A hundred thousand files were looked at four times a second, which took most of a core."""
-    clock, pauses, look = ManualClock(), list[float](), directory_feed.signature
+    clock, pauses, look = ManualClock(), list[float](), directory.signature
     feed = DirectoryFeed(rig.directory, clock=clock)
     feed.first()
 
