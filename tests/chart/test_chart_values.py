@@ -14,11 +14,22 @@ from headgate.config.settings import SETTINGS
 
 from charts import generate
 from tests.chart import matrix
-from tests.support.helm import CHART, HelmError, helm, merged, render
+from tests.support.helm import CHART, HelmError, containers, helm, merged, pod_specs, render
 from tests.support.source import ROOT
 from tests.unit.test_docs import anchors
 
 PEER = {"exchange": {"peers": {"us": "h:8082"}}}
+
+
+def test_an_image_may_be_named_by_its_digest() -> None:
+    """docs/deploy.md asks for it: a tag may be another image tomorrow."""
+    digest = f"sha256:{'0' * 63}7"
+    (image,) = {
+        container["image"]
+        for pod in pod_specs(render({"image": {"repository": "r.example/headgate", "tag": "9", "digest": digest}}))
+        for container in containers(pod)
+    }
+    assert image == f"r.example/headgate@{digest}"
 
 
 @pytest.mark.parametrize(

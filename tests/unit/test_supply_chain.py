@@ -78,6 +78,27 @@ def test_what_is_served_has_the_versions_that_are_tested() -> None:
         assert {str(pin.specifier) for pin, _ in pins} <= {str(pin.specifier) for pin, _ in tested[name]}, name
 
 
+MAKE = [re.sub(r"\s+", " ", rule) for rule in (ROOT / "Makefile").read_text().replace("\\\n", " ").splitlines()]
+
+
+def test_whatever_is_installed_from_a_lock_is_installed_by_its_hashes() -> None:
+    """By `make`, which sets up what is tested, and by the image."""
+    image = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").replace("&&", "\n").splitlines()
+    installs = [line for line in [*MAKE, *image] if ".lock" in line and re.search(r"pip|PIP", line)]
+    installs = [line for line in installs if not line.startswith(("COPY", "audit:")) and "audit.py" not in line]
+    assert len(installs) == 6
+    for line in installs:
+        assert "--require-hashes" in line, line
+
+
+def test_bill_and_audit_are_of_what_is_locked() -> None:
+    (bill,) = [line for line in MAKE if "cyclonedx-py" in line]
+    assert "requirements/serve.lock" in bill
+    assert bill.endswith("--of JSON -o build/sbom.cdx.json")
+    (audited,) = [line for line in MAKE if "audit.py" in line]
+    assert audited.endswith("requirements/serve.lock requirements/test.lock")
+
+
 def report(*dependencies: dict[str, Any]) -> audit.Audit:
     return audit.read_report(json.dumps({"dependencies": dependencies, "fixes": []}))
 

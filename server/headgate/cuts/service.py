@@ -108,8 +108,7 @@ class CutsService:
             return await forget_region(self.origin, region, self.owner)
         except OriginError as error:
             raise NotReady(
-                f"region {region!r} is cut off, and its counts are still in some keys, because the origin did not "
-                f"answer: {error}; ask again"
+                f"region {region!r} is cut off, and its counts may still be in some keys: {error}; ask again"
             ) from error
 
     async def _write(self, entry: MapEntry, otherwise: str) -> None:

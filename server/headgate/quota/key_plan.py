@@ -10,7 +10,7 @@ from headgate.quota.filling import NEVER_MS, Filling
 from headgate.quota.gifts import OVERLAP_MS, OVERLAP_WINDOWS, overlap_ms
 from headgate.quota.key_state import KeyState
 from headgate.quota.membership import RETURNING_MS, Membership
-from headgate.quota.slices import enforced_share, share_maybe_taken, taken_share, wanted_slices
+from headgate.quota.slices import enforced_share, possible_slice, share_maybe_taken, taken_share, wanted_slices
 
 
 class RegionStanding(NamedTuple):
@@ -104,8 +104,8 @@ def plan_of(state: KeyState, standing: RegionStanding, members: Membership, now_
     ):
         return KeyPlan(slices[me], floor, 0, floor, [0] * regions)
     window_ms = state.rows.window_ms
-    own = max(floor, slices[me] - _in_use_by_others(slices[me], state, standing, members, now_ms))
-    taken = sum(taken_share(slices[lost], ms, window_ms, regions) for lost, ms in standing.lost.items())
+    own = max(floor, possible_slice(slices, me) - _in_use_by_others(slices[me], state, standing, members, now_ms))
+    taken = sum(taken_share(possible_slice(slices, lost), ms, window_ms, regions) for lost, ms in standing.lost.items())
     needs = [state.needs.get(region, 0) if region in standing.heard else 0 for region in range(regions)]
     needs[me] = state.need
     wanted = wanted_slices(tuple(needs))

@@ -4,6 +4,7 @@ Pure functions of figures that one region has. Two regions may reckon differentl
 things: that makes a gift too large or too small for its purpose, and never makes slices add up to more than the limit.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -45,6 +46,17 @@ def _parted(needs: list[int], share: int) -> list[int]:
         even = (share - together) // len(needs)
         return [need + even for need in needs]
     return [share * need // together for need in needs]
+
+
+def possible_slice(slices: Sequence[int], region: int) -> int:
+    """Return a region's slice as gifts make it, but no more than is left when all others have theirs and their floors.
+
+    That is the same while all tell of their own gifts alone, and only of what they have. A region that tells of others,
+    or of more, brings nobody above that: all who have heard the same have the whole limit together, at most.
+    """
+    floor = floor_share(len(slices))
+    others = sum(max(floor, share) for other, share in enumerate(slices) if other != region)
+    return min(slices[region], WHOLE - others)
 
 
 def enforced_share(own: int, wanted: int, lacking: int) -> int:

@@ -23,12 +23,13 @@ from headgate.errors import Forbidden, NotFound, Unauthenticated
 from headgate.transport.http_hosts import NO_MORE_NAMES, HostNames
 
 HEALTH: Final = frozenset(("/healthz", "/readyz", "/healthcheck"))
+SCRAPED: Final = "/metrics"
 _DECISIONS: Final = frozenset(("/json",))
 _GUARDED_INSIGHT: Final = frozenset(
     ("/rules", "/rlconfig", "/regions", "/top", "/trend", "/nodes", "/bulletins", "/decisions", "/explain")
 )
-_INSIGHT: Final = frozenset(("/", "/metrics", "/version")) | _GUARDED_INSIGHT
-_METRICS: Final = frozenset(("/metrics",))
+_INSIGHT: Final = frozenset(("/", SCRAPED, "/version")) | _GUARDED_INSIGHT
+_METRICS: Final = frozenset((SCRAPED,))
 _DEBUG: Final = frozenset(("/rlconfig",))
 _GUARDED: Final = _DECISIONS | _GUARDED_INSIGHT
 OPERATIONS: Final = frozenset(

@@ -6,8 +6,8 @@ closed. Of all others, when there are too many, one is cut for a new one: of the
 been idle for longest, and where none is, the one that began first. So whatever others hold open or send half of, a
 probe is answered. When the process may open no more files, descriptors that were kept aside are used.
 
-New connections of a network take their part of its share of the loop's time (http_share.py), and health checks one of
-their own: of whoever makes more, those that are too many are closed once they have spoken.
+New connections of a network take their part of its share of the loop's time (http_share.py), and health checks and
+scrapes one each of their own: of whoever makes more, those that are too many are closed once they have spoken.
 """
 
 import asyncio
@@ -22,7 +22,8 @@ from aiohttp import web
 
 from headgate.endpoint.trust import network_of
 from headgate.transport.descriptors import NO_DESCRIPTORS, Spares
-from headgate.transport.http_share import OPENING_S, LoopShares
+from headgate.transport.http_access import SCRAPED
+from headgate.transport.http_share import LoopShares, RequestKind
 
 ACCEPTED_AT_ONCE: Final = 32
 """Connections that are accepted in one turn of the loop, half a millisecond's work: decisions have their turns in
@@ -31,8 +32,6 @@ OPENED_AT_ONCE: Final = 8
 """Connections that are being opened at a time, about a millisecond's work."""
 MOST_PROBES: Final = 16
 """Health checks that are answered at a time, beside all other connections."""
-PROBE_S: Final = 0.001
-"""Time that one takes, with its connection."""
 MOST_SILENT: Final = 64
 """Connections that have said nothing yet: at a thousand new ones a second each has 64 ms to speak."""
 SPARES: Final = 8
@@ -47,6 +46,7 @@ _PROBES: Final = tuple(
 )
 _MOST_PROBE_BYTES: Final = 2_048
 """A check has a few headers: kubelet's and Envoy's are under 200 bytes."""
+_SCRAPES: Final = tuple(f"GET {SCRAPED}{after}".encode() for after in " ?")
 
 ProtocolFactory = Callable[[], web.RequestHandler]
 
@@ -181,20 +181,16 @@ class HttpConnections:
             self._close(connection)
             return True
         self._end_silence(connection)
-        probe = _is_probe(words)
-        if not self._may_open(connection.network, probe):
+        kind = _kind_of(words)
+        # On a Unix socket all callers are one, whom nobody slows down.
+        if connection.network and not self._shares.may_open(connection.network, kind):
             self._cut(connection, "share")
             return True
-        self._place(connection, probe)
+        self._place(connection, kind is RequestKind.PROBE)
         opening = self._loop.create_task(self._open(connection))
         self._opening.add(opening)
         opening.add_done_callback(self._opening.discard)
         return True
-
-    def _may_open(self, network: str, probe: bool) -> bool:
-        # Who has sent too much of anything else is not taken for dead.
-        kind, takes_s = (f"{network} probes", PROBE_S) if probe else (network, OPENING_S)
-        return not network or self._shares.may_open(kind, takes_s)
 
     def _place(self, connection: _Connection, probe: bool) -> None:
         """Give a place to a connection that has spoken; somebody may have to make room."""
@@ -286,6 +282,13 @@ class HttpConnections:
     def _try_later(self) -> None:
         if self._retry is None:
             self._retry = self._loop.call_later(RETRY_S, self._accept_again)
+
+
+def _kind_of(words: bytes) -> RequestKind:
+    """Tell what a connection is for, by its first words."""
+    if _is_probe(words):
+        return RequestKind.PROBE
+    return RequestKind.SCRAPE if words.startswith(_SCRAPES) else RequestKind.REQUEST
 
 
 def _is_probe(words: bytes) -> bool:

@@ -21,10 +21,10 @@ from headgate.endpoint.socketfile import OWNER_ONLY, binding_at
 from headgate.endpoint.trust import network_of
 from headgate.errors import RequestError, Status, TooLarge, status_of
 from headgate.telemetry.bounded import BoundedLogger
-from headgate.transport.http_access import HEALTH, OPEN, HttpAccess
+from headgate.transport.http_access import HEALTH, OPEN, SCRAPED, HttpAccess
 from headgate.transport.http_connections import HttpConnections
 from headgate.transport.http_protocol import SERVER_NAME, HttpProtocol, error_response
-from headgate.transport.http_share import LoopShares, Timed
+from headgate.transport.http_share import LoopShares, RequestKind, Timed
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 """Answers one request."""
@@ -47,6 +47,8 @@ HTTP_STATUS: Mapping[Status, int] = {
 """HTTP status for the gRPC status of an error."""
 
 
+CALLER_LEFT = 499
+"""Status under which a request is counted whose caller did not wait for the answer."""
 MAX_REQUEST_ID_CHARS = 64
 """Longest name that a caller gives its request, in the log."""
 
@@ -182,6 +184,10 @@ class HttpListener:
                 request.transport.abort()
             # Nobody gets it; raising instead would be logged as an error of ours.
             return error_response(408, "too slow")
+        except ConnectionError:
+            # Its caller has left. Nobody gets this either, and whoever comes and leaves makes no line in the log.
+            self._count(request, CALLER_LEFT)
+            return error_response(CALLER_LEFT, "nobody is there any more")
         self._count(request, response.status)
         return response
 
@@ -190,14 +196,15 @@ class HttpListener:
         if self.connections.is_probe(request.protocol) or (not self._over_network and request.path in HEALTH):
             return await self._answer(request, handler)
         network = network_of(request.remote or "")
-        wait_s = self._shares.begin(network)
+        kind = RequestKind.SCRAPE if request.path == SCRAPED else RequestKind.REQUEST
+        wait_s = self._shares.begin(network, kind)
         if wait_s:
             await asyncio.sleep(wait_s)
         answer = Timed(self._answer(request, handler))
         try:
             return await answer
         finally:
-            self._shares.ended(network, answer.took_s)
+            self._shares.ended(network, answer.took_s, kind)
 
     async def _answer(self, request: web.Request, handler: Handle) -> web.StreamResponse:
         try:

@@ -22,6 +22,7 @@ from headgate.origin.names import exchange_name
 from headgate.origin.operations.import_counts import ImportCounts
 from headgate.origin.operations.read_changes import ReadChanges
 from headgate.origin.operations.read_mark import ReadMark
+from headgate.origin.placement import Placement
 from headgate.region.node import RegionNode
 from headgate.simulation.network import NetworkedOrigin
 from headgate.v1 import regions_pb2 as pb
@@ -140,5 +141,26 @@ def test_an_origin_that_is_away_is_said_with_what_holds() -> None:
         world.shards[0].up = False
         with pytest.raises(NotReady, match="nothing has changed"):
             await desk(world, node).cut(pb.CutRequest(region="us", why="stolen"), ALICE)
+
+    play(history())
+
+
+def test_while_keys_move_a_cut_holds_and_asks_to_be_repeated() -> None:
+    """A key that moves may be missed: whoever is told that all is gone must be able to rely on it."""
+
+    async def history() -> None:
+        world, (node, _) = await two_nodes()
+        stated(world, b"us", MUCH, b"k0")
+        service = desk(world, node)
+        moving = Placement(7, ("0",), ("0",))
+        service.origin.place_by(moving)
+        with pytest.raises(
+            NotReady, match=r"is cut off, and its counts may still be in some keys: keys move.*; ask again"
+        ):
+            await service.cut(pb.CutRequest(region="us", why="stolen"), ALICE)
+        assert [cut.region for cut in (await service.list_cuts(pb.ListCutsRequest(), ALICE)).cuts] == ["us"]
+        service.origin.place_by(moving._replace(before=()))
+        await service.cut(pb.CutRequest(region="us", why="stolen"), ALICE)
+        assert not world.record(b"k0").foreign
 
     play(history())

@@ -15,6 +15,7 @@ from headgate.errors import BadRequest, ConfigError, NotReady
 from headgate.pending import PendingAnswer
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.telemetry.exposition import Format
+from headgate.transport import http_listener
 from headgate.transport.http import HttpServer, HttpSources
 from headgate.transport.http_listener import PIECE_BYTES, HttpEndpoint, HttpLimits
 from headgate_client.wire.envoy.service.ratelimit.v3.rls_pb2 import RateLimitRequest, RateLimitResponse
@@ -63,6 +64,7 @@ class Service:
         self.scraped = 0
         self.ready = True
         self.requests: list[RateLimitRequest] = []
+        self.callers: list[str] = []
         self.log = Log()
         self._answer = answer
         sources = HttpSources(
@@ -79,6 +81,7 @@ class Service:
     def answer(self, payload: bytes, caller: str = "") -> bytes | PendingAnswer:
         """As a handler does."""
         self.requests.append(RateLimitRequest.FromString(payload))
+        self.callers.append(caller)
         return self._answer(payload)
 
     async def call(self, method: str, path: str, **more: Any) -> tuple[int, Any, CIMultiDictProxy[str]]:
@@ -121,6 +124,13 @@ async def test_json_goes_through_the_same_bytes_and_comes_back() -> None:
         (request,) = service.requests
         assert (request.domain, request.hits_addend) == ("edge", 2)
         assert [(e.key, e.value) for e in request.descriptors[0].entries] == [("user", "alice")]
+
+
+@pytest.mark.parametrize(("address", "caller"), [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::/64")])
+async def test_who_decides_hears_from_which_network_it_is_asked(address: str, caller: str) -> None:
+    async with served(address=address) as service:
+        assert (await service.call("POST", "/json", json=REQUEST))[0] == 200
+        assert service.callers == [caller]
 
 
 async def test_both_spellings_of_proto3_json_are_read() -> None:
@@ -427,6 +437,22 @@ async def test_a_request_ends_when_its_caller_leaves() -> None:
         task.add_done_callback(lambda _: ended.append(True))
         call.cancel()
         await until(lambda: bool(ended), "its end")
+
+
+async def test_a_caller_who_does_not_wait_for_the_answer_makes_no_line_in_the_log(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had a traceback there: anybody could fill it."""
+
+    async def left(*_: object) -> None:
+        raise ConnectionResetError("Cannot write to closing transport")
+
+    monkeypatch.setattr(http_listener, "_send", left)
+    async with served() as service:
+        await service.call("GET", "/version")
+        assert service.server.requests == {("/version", 499): 1}
+        assert [record.getMessage() for record in caplog.records if record.levelname != "DEBUG"] == []
+        assert service.log.events == []
 
 
 @pytest.mark.parametrize(

@@ -3,18 +3,24 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from types import SimpleNamespace
 
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport import http_connections
 from headgate.transport.descriptors import Spares
 from headgate.transport.http_listener import HttpEndpoint, HttpLimits, HttpListener, total_cut
+from headgate.transport.http_share import LoopShares, RequestKind
 
 from tests.support.clock import ManualClock
+from tests.support.ipv6_callers import Ipv6Listener
 from tests.support.waiting import PATIENCE_S, until
 
 FAST, SLOW, HEALTH = "/metrics", "/version", "/healthz"
+MOST_WAITING = 32
+"""Requests that aiohttp takes of a connection before the one under way is answered: docs/security.md says so."""
 
 
 class Connection:
@@ -24,19 +30,25 @@ class Connection:
     def abort(self) -> None:
         self._writer.transport.abort()
 
+    def say(self, words: bytes) -> None:
+        self._writer.write(words)
+
     async def ask(self, path: str = FAST, keep: str = "keep-alive") -> str:
         """The body of an answer; empty when the connection was cut."""
         self._writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: {keep}\r\n\r\n".encode())
         try:
-            async with asyncio.timeout(PATIENCE_S):
-                await self._reader.readuntil(b"\r\n\r\n")
-                return (await self._reader.readexactly(4)).decode()
+            return await self.read_answer()
         except (asyncio.IncompleteReadError, ConnectionError):
             return ""
 
     async def read(self) -> bytes:
         async with asyncio.timeout(PATIENCE_S):
             return await self._reader.read()
+
+    async def read_answer(self) -> str:
+        async with asyncio.timeout(PATIENCE_S):
+            await self._reader.readuntil(b"\r\n\r\n")
+            return (await self._reader.readexactly(4)).decode()
 
     async def is_cut(self) -> bool:
         try:
@@ -210,18 +222,112 @@ async def test_places_for_checks_are_few_and_the_oldest_makes_room(monkeypatch: 
         assert total_cut([server.listener]) == {"probes": 1}
 
 
-async def test_who_has_taken_its_share_of_the_loop_opens_no_more_and_its_health_checks_have_one_of_their_own() -> None:
+SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: 10.0.0.7:8080\r\nUser-Agent: Prometheus/3.5.0\r\n\r\n"
+
+
+def use_up(shares: LoopShares, network: str, *kinds: RequestKind) -> None:
+    """Take all that a network has for a second or two."""
+    for kind in kinds:
+        while shares.may_open(network, kind):
+            pass
+        shares.begin(network, kind)
+        shares.ended(network, 10.0, kind)
+
+
+async def test_who_has_taken_its_share_of_the_loop_opens_no_more_and_checks_and_scrapes_have_one_each() -> None:
+    """A Prometheus that asks from the address of a flood, behind one proxy, saw nothing just then."""
     async with serving(8) as (server, stack):
         shares, hostile = server.listener._shares, "127.0.0.2"
-        assert shares.may_open(hostile, takes_s=10.0)
+        use_up(shares, hostile, RequestKind.REQUEST)
         for _ in range(3):
             assert await (await server.connect(stack, hostile, words=HALF)).is_cut()
         assert total_cut([server.listener]) == {"share": 3}
         assert (await (await server.connect(stack, hostile, words=CHECK)).read()).endswith(b"fast")
+        scraper = await server.connect(stack, hostile)
+        assert [await scraper.ask() for _ in range(3)] == ["fast"] * 3
         assert await (await server.connect(stack)).ask() == "fast"
-        assert shares.may_open(f"{hostile} probes", takes_s=10.0)
+        use_up(shares, hostile, RequestKind.SCRAPE)
+        assert await (await server.connect(stack, hostile, words=SCRAPE)).is_cut()
+        assert (await (await server.connect(stack, hostile, words=CHECK)).read()).endswith(b"fast")
+        use_up(shares, hostile, RequestKind.PROBE)
         assert await (await server.connect(stack, hostile, words=CHECK)).is_cut()
-        assert (await (await server.connect(stack, words=CHECK)).read()).endswith(b"fast")
+        for words in (CHECK, SCRAPE):
+            assert await (await server.connect(stack, words=words)).read_answer() == "fast"
+
+
+async def test_what_begins_as_a_scrape_pays_for_everything_else_from_the_share_of_all() -> None:
+    async with serving(8) as (server, stack):
+        shares, hostile = server.listener._shares, "127.0.0.2"
+        scraper = await server.connect(stack, hostile)
+        assert await scraper.ask() == "fast"
+        use_up(shares, hostile, RequestKind.REQUEST)
+        waits = asyncio.create_task(scraper.ask(SLOW))
+        assert await (await server.connect(stack, hostile)).ask() == "fast"
+        assert server.slow == 0, "it waits for its turn"
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (SCRAPE, RequestKind.SCRAPE),
+        (SCRAPE[:20], RequestKind.SCRAPE),
+        (SCRAPE.replace(b"/metrics", b"/metrics?name=x"), RequestKind.SCRAPE),
+        (SCRAPE.replace(b"/metrics", b"/metricsx"), RequestKind.REQUEST),
+        (SCRAPE.replace(b"GET", b"POST"), RequestKind.REQUEST),
+        (CHECK, RequestKind.PROBE),
+        (HALF, RequestKind.REQUEST),
+    ],
+)
+def test_what_a_connection_is_for_is_in_its_first_words(words: bytes, kind: RequestKind) -> None:
+    assert http_connections._kind_of(words) is kind
+
+
+async def test_ipv6_is_counted_by_64s() -> None:
+    """Everybody has one whole: else he has as many addresses as he likes, each with places and a share of its own."""
+    async with serving(8, per_address=1) as (server, _):
+        connections = server.listener.connections
+        with Ipv6Listener("2001:db8:1:2::1", "2001:db8:1:2:ffff::2", "2001:db8:1:3::1") as three:
+            connections._accept(three)  # type: ignore[arg-type]
+            for each in three.callers:
+                each.send(HALF)
+            await until(lambda: not connections._silent and not connections._opening, "all of them to be open")
+            assert total_cut([server.listener]) == {"address": 1}
+            assert connections._by_network == {"2001:db8:1:2::/64": 1, "2001:db8:1:3::/64": 1}
+
+
+async def test_requests_from_ipv6_are_counted_by_64s() -> None:
+    async with serving(8) as (server, _):
+        listener = server.listener
+        use_up(listener._shares, "2001:db8:1:2::/64", RequestKind.REQUEST)
+        transport = SimpleNamespace(
+            get_extra_info=lambda name, default=None: (
+                ("2001:db8:1:2:ffff::9", 4711, 0, 0) if name == "peername" else default
+            ),
+            is_closing=lambda: False,
+        )
+        request = make_mocked_request("GET", FAST.replace("metrics", "version"), transport=transport)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await listener._in_share(request, server._fast)
+        request = make_mocked_request("GET", SLOW)
+        assert (await listener._in_share(request, server._fast)).status == 200
+
+
+async def test_of_requests_in_one_go_so_many_wait_on_a_connection_and_it_is_not_read_on() -> None:
+    """Each is answered in the end, and what was not read stays with its caller."""
+    async with serving(8) as (server, stack):
+        caller = await server.connect(stack)
+        slow = asyncio.create_task(caller.ask(SLOW))
+        await until(lambda: server.slow == 1, "the first request")
+        (protocol,) = server.protocols()
+        caller.say(f"GET {FAST} HTTP/1.1\r\nHost: x\r\n\r\n".encode() * 500)
+        await until(lambda: protocol._buffer_paused, "the connection not to be read on")
+        assert len(protocol._messages) == MOST_WAITING
+        server.release.set()
+        assert await slow == "slow"
+        assert [await caller.read_answer() for _ in range(500)] == ["fast"] * 500
 
 
 async def test_one_address_has_so_many_and_makes_room_for_itself() -> None:

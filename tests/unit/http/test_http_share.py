@@ -1,4 +1,4 @@
-"""Shares of the loop's time: who takes more than a quarter waits, and nobody else does."""
+"""Shares of the loop's time: who takes more than its own waits, and nobody else does."""
 
 import asyncio
 import time
@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 from headgate.transport import http_share
-from headgate.transport.http_share import MOST_BEHIND_S, OPENING_S, OVERHEAD_S, SHARE, LoopShares, Timed
+from headgate.transport.http_share import MOST_BEHIND_S, OPENING_S, OVERHEAD_S, SHARES, LoopShares, RequestKind, Timed
 
 
 class Clock:
@@ -24,33 +24,57 @@ def busy(seconds: float) -> None:
         pass
 
 
-def served(shares: LoopShares, clock: Clock, network: str, took_s: float, seconds: float) -> int:
+def served(
+    shares: LoopShares,
+    clock: Clock,
+    network: str,
+    took_s: float,
+    seconds: float,
+    kind: RequestKind = RequestKind.REQUEST,
+) -> int:
     """How many requests of one after the other are served in so much time, each of which takes so long."""
     began_s, count = clock.now_s, 0
     while clock.now_s - began_s < seconds:
-        clock.now_s += shares.begin(network) + took_s
-        shares.ended(network, took_s)
+        clock.now_s += shares.begin(network, kind) + took_s
+        shares.ended(network, took_s, kind)
         count += 1
     return count
 
 
+def test_requests_have_a_quarter_probes_too_and_scrapes_a_sixteenth() -> None:
+    assert SHARES == {RequestKind.REQUEST: 4, RequestKind.SCRAPE: 16, RequestKind.PROBE: 4}
+
+
+@pytest.mark.parametrize("kind", [RequestKind.REQUEST, RequestKind.SCRAPE])
 @pytest.mark.parametrize("took_s", [0.0001, 0.001, 0.01, 0.1])
-def test_a_network_takes_a_quarter_of_the_time_however_long_its_requests_take(took_s: float) -> None:
+def test_a_network_takes_its_part_of_the_time_however_long_its_requests_take(took_s: float, kind: RequestKind) -> None:
     clock = Clock()
-    count = served(LoopShares(clock.monotonic), clock, "a", took_s, 60)
-    assert count * (took_s + OVERHEAD_S) == pytest.approx(60 / SHARE, rel=0.05)
+    count = served(LoopShares(clock.monotonic), clock, "a", took_s, 240, kind)
+    assert count * (took_s + OVERHEAD_S) == pytest.approx(240 / SHARES[kind], rel=0.05)
 
 
-def test_new_connections_take_their_part_of_the_quarter() -> None:
+@pytest.mark.parametrize("kind", RequestKind)
+def test_new_connections_take_their_part_of_it(kind: RequestKind) -> None:
     clock = Clock()
     shares, opened = LoopShares(clock.monotonic), 0
     for _ in range(60_000):
         clock.now_s += 0.001
-        opened += shares.may_open("a")
-    assert opened * OPENING_S == pytest.approx((60 + MOST_BEHIND_S) / SHARE, rel=0.01)
-    assert shares.may_open("b")
+        opened += shares.may_open("a", kind)
+    assert opened * OPENING_S[kind] == pytest.approx((60 + MOST_BEHIND_S) / SHARES[kind], rel=0.01)
+    assert shares.may_open("b", kind)
     clock.now_s += 0.1
-    assert shares.may_open("a")
+    assert shares.may_open("a", kind)
+
+
+def test_each_kind_is_counted_by_itself() -> None:
+    clock = Clock()
+    shares = LoopShares(clock.monotonic)
+    for kind in (RequestKind.REQUEST, RequestKind.SCRAPE):
+        while shares.may_open("a", kind):
+            pass
+    assert [shares.may_open("a", kind) for kind in RequestKind] == [False, False, True]
+    assert shares.begin("a") > 0
+    assert shares.begin("a", RequestKind.PROBE) == 0
 
 
 def test_requests_that_come_together_begin_one_after_the_other() -> None:
@@ -59,7 +83,7 @@ def test_requests_that_come_together_begin_one_after_the_other() -> None:
     served(shares, clock, "a", 0.002, 1)
     waits = [shares.begin("a") for _ in range(64)]
     apart = [later - earlier for earlier, later in pairwise(waits[10:])]
-    assert apart == pytest.approx([SHARE * (0.002 + OVERHEAD_S)] * len(apart), rel=0.01)
+    assert apart == pytest.approx([SHARES[RequestKind.REQUEST] * (0.002 + OVERHEAD_S)] * len(apart), rel=0.01)
 
 
 def test_nobody_waits_who_asks_now_and_then_or_beside_another() -> None:
@@ -73,7 +97,7 @@ def test_nobody_waits_who_asks_now_and_then_or_beside_another() -> None:
 
 
 def test_networks_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_share, "MOST_NETWORKS", 2)
+    monkeypatch.setattr(http_share, "MOST_SHARES", 2)
     clock = Clock()
     shares = LoopShares(clock.monotonic)
     for name in ("a", "b", "c"):

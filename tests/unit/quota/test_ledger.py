@@ -1,5 +1,6 @@
 """The ledger, driven by hand: what is saved, sent, refused, forgotten, and what happens after a loss."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -355,6 +356,74 @@ def test_rows_of_an_epoch_that_is_long_over_or_far_ahead_are_left_out() -> None:
     rows = ((EPOCH - 1, 1, 0, 5), (EPOCH + 1, 1, 0, 5), (EPOCH, 1, 0, 7))
     a.incoming("b", message(entries=(QuotaEntry(KEY, WINDOW_MS, 0, 0, rows),)), START_MS)
     assert unpacked(a) == {(EPOCH, 1, 0): 7}
+
+
+def three() -> tuple[dict[str, QuotaLedger], int]:
+    """Three regions that know all of each other, each with an even slice."""
+    ledgers = {name: start(name, regions=("a", "b", "c")) for name in ("a", "b", "c")}
+    now_ms = START_MS
+    for _ in range(60):
+        now_ms += 1_000
+        settle(ledgers, now_ms)
+    assert {ledger.enforced(KEY, WINDOW_MS, now_ms).share for ledger in ledgers.values()} == {333_333}
+    return ledgers, now_ms
+
+
+def settle(ledgers: dict[str, QuotaLedger], now_ms: int) -> None:
+    for ledger in ledgers.values():
+        ledger.tick(now_ms)
+        save(ledger)
+    for sender, receiver in itertools.permutations(ledgers, 2):
+        tell(ledgers[sender], sender, ledgers[receiver], receiver, now_ms)
+
+
+def lie(ledgers: dict[str, QuotaLedger], to: str, now_ms: int, *rows: tuple[int, int, int, int]) -> None:
+    """Region c says what it likes."""
+    said = ledgers["c"].outgoing(to, now_ms)._replace(entries=(QuotaEntry(KEY, WINDOW_MS, 0, 0, rows),))
+    ledgers[to].incoming("c", said, now_ms)
+    save(ledgers[to])
+
+
+A, B, C = 0, 1, 2
+HUGE = 1 << 49
+
+
+@pytest.mark.parametrize(
+    ("told_to_a", "told_to_b"),
+    [
+        ([(EPOCH, B, A, HUGE)], []),
+        ([(EPOCH, C, A, HUGE)], []),
+        ([(EPOCH, C, A, HUGE)], [(EPOCH, C, B, HUGE)]),
+        ([(EPOCH, B, A, HUGE)], [(EPOCH, A, B, HUGE + 1)]),
+        ([(EPOCH, A, C, HUGE), (EPOCH, B, C, HUGE)], []),
+    ],
+    ids=["of another", "of what it has not", "twice", "in a circle", "to itself"],
+)
+def test_a_region_that_tells_of_gifts_that_nobody_made_lifts_no_limit(
+    told_to_a: list[tuple[int, int, int, int]], told_to_b: list[tuple[int, int, int, int]]
+) -> None:
+    """One that was told it had been given a thousand limits admitted them."""
+    ledgers, now_ms = three()
+    now_ms += 1_000
+    lie(ledgers, "a", now_ms, *told_to_a)
+    lie(ledgers, "b", now_ms, *told_to_b)
+    shares = [ledgers[name].enforced(KEY, WINDOW_MS, now_ms).share for name in ("a", "b")]
+    assert max(shares) <= 800_000, "the others have their floors"
+    settle(ledgers, now_ms)
+    shares = [ledger.enforced(KEY, WINDOW_MS, now_ms).share for ledger in ledgers.values()]
+    assert sum(shares) <= 1_000_000
+    assert min(shares) >= 100_000
+
+
+def test_what_a_region_said_it_had_been_given_is_not_shared_out_when_it_is_lost() -> None:
+    ledgers, now_ms = three()
+    lie(ledgers, "a", now_ms, (EPOCH, B, C, HUGE))
+    honest = {name: ledgers[name] for name in ("a", "b")}
+    for _ in range(120):
+        now_ms += 1_000
+        settle(honest, now_ms)
+    shares = [ledger.enforced(KEY, WINDOW_MS, now_ms).share for ledger in honest.values()]
+    assert sum(shares) <= 1_000_000 - 100_000, "its floor stays its own"
 
 
 def test_a_message_of_another_set_of_regions_is_a_sign_of_life_and_nothing_else() -> None:

@@ -1,9 +1,13 @@
 """Slices: exact tables of what regions want, enforce, give, take and leave."""
 
+import random
+
 import pytest
+from headgate.limiter.shares import WHOLE, floor_share
 from headgate.quota.slices import (
     enforced_share,
     gifts,
+    possible_slice,
     share_maybe_taken,
     still_in_use,
     taken_share,
@@ -31,6 +35,37 @@ from headgate.quota.slices import (
 def test_wanted_slices(needs: list[int], wanted: list[int]) -> None:
     assert wanted_slices(tuple(needs)) == tuple(wanted)
     assert sum(wanted) <= 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("slices", "possible"),
+    [
+        ([333_333] * 3, 333_333),
+        ([800_000, 100_000, 100_000], 800_000),
+        ([1 << 40, 333_333 - (1 << 40), 333_333], 566_667),  # a gift of what nobody has
+        ([1 << 40, 1 << 40, -(1 << 41)], -(1 << 40) + 900_000),  # two of them
+        ([500_000, -50_000, 549_999], 350_001),  # more of its gifts are known here than of those to it
+        ([999_999], 999_999),
+    ],
+)
+def test_a_slice_is_no_more_than_others_leave_who_have_theirs_and_their_floors(
+    slices: list[int], possible: int
+) -> None:
+    assert possible_slice(slices, 0) == possible
+
+
+def test_whatever_is_said_of_gifts_all_who_heard_the_same_have_one_limit_together() -> None:
+    chance = random.Random(1)
+    for _ in range(2_000):
+        regions = chance.randint(2, 10)
+        slices, floor = [WHOLE // regions] * regions, floor_share(regions)
+        for _ in range(chance.randint(0, 8)):
+            giver, receiver = chance.sample(range(regions), 2)
+            share = chance.choice([1, 100_000, 500_000, WHOLE, 1 << 50])
+            slices[giver] -= share
+            slices[receiver] += share
+        enforced = [max(floor, possible_slice(slices, region)) for region in range(regions)]
+        assert sum(enforced) <= WHOLE, slices
 
 
 @pytest.mark.parametrize(

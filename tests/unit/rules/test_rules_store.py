@@ -293,6 +293,31 @@ async def test_looking_wakes_the_loop_only_when_something_changed(rig: Rig, monk
         assert woken[0] > 0
 
 
+@pytest.mark.parametrize(
+    ("look_ms", "pause_s"), [(0, 0.25), (20, 0.25), (600, 5.4)], ids=["few files", "a thousand", "a hundred thousand"]
+)
+async def test_looking_takes_a_tenth_of_the_time_at_most(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, look_ms: int, pause_s: float
+) -> None:
+    """A hundred thousand files were looked at four times a second, which took most of a core."""
+    clock, pauses, look = ManualClock(), list[float](), directory.signature
+    feed = DirectoryFeed(rig.directory, clock=clock)
+    feed.first()
+
+    def takes_long(path: Path) -> directory.Signature | None:
+        clock.advance(look_ms)
+        return look(path)
+
+    def pause(_: threading.Event, seconds: float) -> bool:
+        pauses.append(seconds)
+        return len(pauses) > 3
+
+    monkeypatch.setattr(directory_feed, "signature", takes_long)
+    monkeypatch.setattr(directory_feed, "pause", pause)
+    assert feed._await_change(threading.Event()) is None
+    assert pauses[1:] == pytest.approx([pause_s] * 3)
+
+
 @pytest.mark.parametrize("replace", [False, True], ids=["in place", "renamed over"])
 async def test_what_is_written_all_the_time_comes_into_force_all_the_time(
     tmp_path: Path, time_set: SetTime, replace: bool

@@ -2,15 +2,28 @@
 
 import gzip
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headgate.transport.guard.frames import HEADERS, frame, reset, window_update
+from headgate.transport.guard.frames import (
+    DATA,
+    END_HEADERS,
+    HEADER,
+    HEADER_BYTES,
+    HEADERS,
+    PADDED,
+    PREFIX,
+    frame,
+    reset,
+    window_update,
+)
+from headgate.transport.guard.refusals import Refusal
 from headgate.transport.guard.share import FIRST_STEPS, MAX_STEPS, SLICE_STEPS
 from headgate.transport.guard.violation import ProtocolViolation
 from hypothesis import strategies as st
 
 from tests.support.properties import check, examples_of
-from tests.unit.transport.guard_wire import NOW, Wire, answer, message
+from tests.unit.transport.guard_wire import MAX_MESSAGE, NOW, REFUSALS, Wire, answer, message
 
 BUDGET_BYTES = 3_000
 MOST_STEPS_OF_A_FRAME = 64
@@ -139,3 +152,81 @@ def test_answers_pass_as_they_are_however_they_are_cut(count: int) -> None:
         frame, st.sampled_from([0, 3, 4, 6]), st.sampled_from([0, 0, 1]), st.sampled_from([1, 3, 5]), BODIES
     )
     check(count, same, frames=st.lists(kinds, max_size=20), at=st.lists(st.integers(0, 2**16), max_size=20))
+
+
+@dataclass
+class Sent:
+    """What a caller sends as one call's messages, in pieces of any size, padded or not."""
+
+    messages: list[bytes]
+    pieces: list[int]
+    padding: list[int]
+
+    def frames(self, stream: int) -> list[bytes]:
+        content, sent = b"".join(self.messages), [frame(HEADERS, END_HEADERS, stream, b"h")]
+        for number, piece in enumerate(cut(content, self.pieces)):
+            pad = self.padding[number % len(self.padding)] if self.padding else 0
+            padded = bytes((pad,)) + piece + b"\0" * pad if pad else piece
+            sent.append(frame(DATA, PADDED if pad else 0, stream, padded))
+        return sent
+
+    def expected(self) -> bytes:
+        """What the front is to see: each message within the bounds, and a refusal of the first that is not."""
+        seen = b""
+        for each in self.messages:
+            compressed, length = PREFIX.unpack_from(each)
+            size = len(gzip.decompress(each[PREFIX.size :])) if compressed and length <= MAX_MESSAGE else 0
+            if max(length, size) > MAX_MESSAGE:
+                why, said = (Refusal.TOO_LARGE, length) if length > MAX_MESSAGE else (Refusal.EXPANDS, length)
+                return seen + message(REFUSALS.encode(why, said))
+            seen += each
+        return seen
+
+
+MESSAGES = st.sampled_from(
+    [
+        message(b""),
+        message(b"x" * 7),
+        message(b"x" * MAX_MESSAGE),
+        message(b"x" * (MAX_MESSAGE + 1)),
+        message(b"y" * 20, length=2**32 - 1),
+        message(gzip.compress(b"z" * 300), compressed=True),
+        message(gzip.compress(b"z" * MAX_MESSAGE), compressed=True),
+        message(gzip.compress(b"z" * (MAX_MESSAGE + 1)), compressed=True),
+    ]
+)
+SENT = st.builds(
+    Sent,
+    st.lists(MESSAGES, min_size=1, max_size=3),
+    st.lists(st.integers(0, 2**16), max_size=8),
+    st.lists(st.integers(0, 255), max_size=4),
+)
+
+
+@budgets
+def test_each_message_within_the_bounds_passes_whole_and_no_other_does(count: int) -> None:
+    """In whichever frames, padded or not, beside those of other calls, and cut anywhere."""
+
+    def within(calls: list[Sent], at: list[int]) -> None:
+        streams = range(1, 2 * len(calls), 2)
+        together = itertools.zip_longest(*[sent.frames(stream) for stream, sent in zip(streams, calls, strict=True)])
+        data = b"".join(each for row in together for each in row if each)
+        passed = send(Wire(steps=100_000), cut(data, at))
+        assert not passed.ended
+        seen: dict[int, bytes] = dict.fromkeys(streams, b"")
+        for kind, _, stream, payload in frames_of(passed.front):
+            seen[stream] += payload if kind == DATA else b""
+        for stream, sent in zip(streams, calls, strict=True):
+            assert seen[stream] == sent.expected()
+
+    cuts = st.lists(st.integers(0, 2**16), max_size=10)
+    check(count, within, calls=st.lists(SENT, min_size=1, max_size=4), at=cuts)
+
+
+def frames_of(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Kind, flags, stream and payload of each."""
+    while data:
+        head, flags, stream = HEADER.unpack_from(data)
+        end = HEADER_BYTES + (head >> 8)
+        yield head & 0xFF, flags, stream, data[HEADER_BYTES:end]
+        data = data[end:]

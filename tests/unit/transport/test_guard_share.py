@@ -123,6 +123,18 @@ def headers(first: int, count: int) -> list[bytes]:
     return [frame(HEADERS, END_HEADERS, stream, b"h") for stream in range(first, first + 2 * count, 2)]
 
 
+def test_usual_calls_take_no_step_but_for_the_places_of_eight_more() -> None:
+    """One after the other they need one place."""
+    wire = Wire(streams=100)
+    before = wire.account.steps
+    for number in range(50):
+        wire.up(call(1 + 2 * number, message(b"x")))
+        wire.down(answer(1 + 2 * number))
+    assert before - wire.account.steps == 1
+    wire.up(b"".join(call(101 + 2 * number, message(b"x")) for number in range(40)))
+    assert before - wire.account.steps == 40 // 8
+
+
 def test_headers_without_messages_are_paid_for_and_taken_in_turns() -> None:
     """The front begins a call with its headers: who opens calls and makes none of them keeps it busy for all."""
     loop = Loop()
