@@ -2,8 +2,10 @@
 
     <digest of the rest> [version before, version after, [changes]]\\n
 
-A line counts only where its version before is the one that is there, and it leads to its version after. So lines that
-another process wrote too, that were cut off, or that are older than the domain's file do no harm.
+A file has the changes from one version on, and its name says which. Where it ends another may go on: one is begun
+whenever the domain is written as a whole again, from the version that is written. A line counts only where its version
+before is the one that is there, and it leads to its version after. So lines that another process wrote too, that were
+cut off, or that are older than the domain's file do no harm.
 """
 
 import json
@@ -22,8 +24,18 @@ from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, rule_set
 from headgate.rules.saved_marks import marks_json, marks_of
 
+SUFFIX = ".changes"
+
 _DIGEST_BYTES = 8
 """Enough to tell a line that was cut off; who changes one on purpose is kept out by the file's mode."""
+
+_VERSION_DIGITS = 32
+"""Digits of a version in the name of a file: no two versions of a domain share them."""
+
+
+def changes_file(place: Path, version: str) -> Path:
+    """Place of the changes from a version on, of the domain whose file is at `place`."""
+    return place.with_suffix(f".{version[:_VERSION_DIGITS]}{SUFFIX}")
 
 
 def append_changes(path: Path, before: str, after: str, changes: Sequence[Change], most_bytes: int) -> bool:
@@ -43,8 +55,20 @@ def append_changes(path: Path, before: str, after: str, changes: Sequence[Change
     return True
 
 
-def with_saved_changes(domain: Domain, path: Path) -> Domain:
-    """Make the changes that were saved after the domain. Raises `SnapshotError` where the file is not ours."""
+def with_saved_changes(domain: Domain, place: Path) -> tuple[Domain, tuple[str, ...]]:
+    """Make the changes that were saved after a domain; return it, and the version from which each file of them goes on.
+
+    Raises `SnapshotError` where a file is not ours.
+    """
+    versions = [domain.version]
+    while True:
+        domain = _with_file(domain, changes_file(place, versions[-1]))
+        if domain.version in versions or not changes_file(place, domain.version).exists():
+            return domain, tuple(versions)
+        versions.append(domain.version)
+
+
+def _with_file(domain: Domain, path: Path) -> Domain:
     try:
         lines = read_ours(path).split(b"\n")
     except OSError:

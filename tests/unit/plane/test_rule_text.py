@@ -13,7 +13,7 @@ from headgate.rules.changes import changed
 from headgate.rules.ruleset import NO_RULES, RuleSet
 
 from tests.unit.rules.support import compile_text
-from tests.unit.rules.test_rules_snapshot import EVERYTHING
+from tests.unit.rules.saving import EVERYTHING
 
 ORDERED = """
 domain: d

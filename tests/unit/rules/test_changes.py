@@ -19,8 +19,8 @@ from headgate.rules.yaml_text import flow
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.rules.saving import EVERYTHING
 from tests.unit.rules.support import compile_text, rules_text, saved_and_read
-from tests.unit.rules.test_rules_snapshot import EVERYTHING
 
 STEPS = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["", "x", "y", "x*", "*y", "*"]))
 PATHS = st.lists(STEPS, min_size=1, max_size=3).map(tuple)
