@@ -39,7 +39,7 @@ def changes_file(place: Path, version: str) -> Path:
 
 
 def append_changes(path: Path, before: str, after: str, changes: Sequence[Change], most_bytes: int) -> bool:
-    """Append one line; false, and nothing done, where the file would be too large. Raises OSError.
+    """Append one line; false, and nothing done, where that makes a file too large that has some. Raises OSError.
 
     It is not synced, which would cost more than all else about a change: who has rules by changes is told again what a
     power cut took, and a process that is killed takes nothing.
@@ -48,7 +48,7 @@ def append_changes(path: Path, before: str, after: str, changes: Sequence[Change
     # Behind a line that was cut off, too, it begins a line of its own.
     line = b"\n" + _digest(body) + b" " + body + b"\n"
     with open(path, "ab", opener=open_private) as file:
-        if file.tell() + len(line) > most_bytes:
+        if file.tell() and file.tell() + len(line) > most_bytes:
             return False
         # One call, at the end of the file, so that lines of several processes don't run together.
         os.write(file.fileno(), line)

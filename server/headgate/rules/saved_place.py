@@ -8,7 +8,8 @@ rename, and what led to it is removed: so a kill at any moment leaves a domain t
     <name>.<a>.changes        from a on
     <name>.<b>.changes        from b on, while b is being written as a whole
 
-A disk that is full keeps what it has. The domain is written again a minute later, and changes until then are not saved.
+Where changes come faster than a domain is written, those that find the second file full are saved with the next whole,
+which follows at once. A disk that is full keeps what it has; the domain is written again a minute later.
 """
 
 import threading
@@ -35,7 +36,19 @@ RETRY_MS: Final = 60_000
 class SavedPlace:
     """Files of one domain, as one process writes them: one thread saves, another writes as a whole beside it."""
 
-    __slots__ = ("_gone", "_lock", "_next", "_path", "_retry_ms", "_saved", "_size", "_tail", "_versions")
+    __slots__ = (
+        "_begun_ms",
+        "_gone",
+        "_lock",
+        "_missed",
+        "_next",
+        "_path",
+        "_retry_ms",
+        "_saved",
+        "_size",
+        "_tail",
+        "_versions",
+    )
 
     def __init__(self, path: Path) -> None:
         """`path` is the file of the domain as a whole."""
@@ -53,7 +66,9 @@ class SavedPlace:
         """The domain that the files come to, once `_next` is in its place; None: they are behind."""
         self._next: Domain | None = None
         """The domain that is to be written as a whole, or is being written."""
-        self._retry_ms = 0
+        self._missed: Domain | None = None
+        """The last domain that was to be saved while the files were behind."""
+        self._begun_ms = self._retry_ms = 0
 
     @property
     def is_due(self) -> bool:
@@ -85,7 +100,7 @@ class SavedPlace:
             # Changes may be there from when the domain had this version before: they led elsewhere.
             discard(changes_file(self._path, domain.version))
             self._take(temporary, domain, size)
-            self._saved, self._next = domain, None
+            self._saved, self._next, self._missed = domain, None, None
 
     def append(self, before: Domain, after: Domain, changes: Sequence[Change], now_ms: int) -> None:
         """Save the changes that lead from one state to the next, if the files come to the first one. Raises OSError."""
@@ -95,11 +110,11 @@ class SavedPlace:
             elif self._appended(before, after, changes):
                 self._saved = after
             elif self._next is not None:
-                # The second file is full before the domain was written: the next one has what comes now.
-                self._saved = None
+                self._saved, self._missed = None, after
             else:
                 self._begin(before, now_ms)
-                self._saved = after if self._appended(before, after, changes) else None
+                self._appended(before, after, changes)
+                self._saved = after
 
     def tidy(self) -> None:
         """Remove changes that nothing leads to any more."""
@@ -113,7 +128,7 @@ class SavedPlace:
     def remove(self) -> None:
         """Remove all files: there is no such domain any more."""
         with self._lock:
-            self._saved = self._next = None
+            self._saved = self._next = self._missed = None
             discard(self._path)
             self._gone += tuple({*self._versions, self._tail} - {""})
             self._versions, self._tail = (), ""
@@ -125,7 +140,7 @@ class SavedPlace:
         return append_changes(path, before.version, after.version, changes, most)
 
     def _catch_up(self, domain: Domain, now_ms: int) -> None:
-        self._saved = None
+        self._saved, self._missed = None, domain
         if self._next is None and now_ms >= self._retry_ms:
             self._begin(domain, now_ms)
 
@@ -139,16 +154,17 @@ class SavedPlace:
             self._gone += versions[len(self._versions) :]
         elif self._saved is domain:
             self._versions = (*versions, version)
-        self._saved, self._tail, self._retry_ms = domain, version, now_ms + RETRY_MS
+        self._saved, self._tail, self._missed, self._begun_ms = domain, version, None, now_ms
         self._next = None if self._versions == (version,) else domain
 
     # In the thread that writes beside it
 
     def rewrite(self, pause: Callable[[], None]) -> None:
-        """Write the domain that is due as a whole. Raises OSError, and then the files are what they were."""
-        domain = self._next
-        if domain is None:
-            return
+        """Write what is due as a whole. Raises OSError, and then the files are what they were."""
+        while (domain := self._next) is not None:
+            self._rewrite(domain, pause)
+
+    def _rewrite(self, domain: Domain, pause: Callable[[], None]) -> None:
         try:
             temporary, size = write_beside(self._path, encode_domain(domain, pause))
             with self._lock:
@@ -163,7 +179,10 @@ class SavedPlace:
             self._give_up(domain)
             raise
         with self._lock:
-            self._next = None if self._next is domain else self._next
+            if self._next is domain:
+                self._next = None
+                if self._missed is not None:
+                    self._begin(self._missed, self._begun_ms)
 
     def _take(self, temporary: Path, domain: Domain, size: int) -> None:
         """Put the domain in its place. What led to it counts no more."""
@@ -176,6 +195,7 @@ class SavedPlace:
             if self._next is not domain:
                 return
             self._saved = self._next = None
+            self._retry_ms = self._begun_ms + RETRY_MS
             if self._tail not in self._versions:
                 discard(changes_file(self._path, self._tail))
 
