@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put, changed
-from headgate.rules.content import fields_of
-from headgate.rules.one_rule import read_rule
+from headgate.rules.content import form_of
+from headgate.rules.one_rule import read_text
 from headgate.rules.private_files import open_private, read_ours
 from headgate.rules.problems import RulesError
 from headgate.rules.request_limits import RequestLimits
@@ -92,9 +92,10 @@ def _changed(domain: Domain, before: str, after: str, changes: list[Any]) -> Dom
 
 
 def change_json(change: Change) -> list[Any]:
-    """A change as plain values, without its domain: [path, fields], [path], [{settings}], or [{"marks": …}]."""
+    """A change as plain values, without its domain: [path, text], [path], [{settings}], or [{"marks": …}]."""
     if isinstance(change, Put):
-        return [change.path, fields_of(change.rule)]
+        # As text, which is at hand, and read once for all rules that say the same.
+        return [change.path, form_of(change.rule).decode()]
     if isinstance(change, Delete):
         return [change.path]
     if isinstance(change, DomainMarks):
@@ -111,7 +112,7 @@ def change_of(domain: str, item: list[Any]) -> Change:
         said = first["request_limits"]
         return DomainSettings(domain, first["shard_by"], None if said is None else RequestLimits(said))
     path = tuple((str(key), str(value)) for key, value in first)
-    return Put(domain, path, read_rule(domain, path, item[1])) if len(item) == 2 else Delete(domain, path)
+    return Put(domain, path, read_text(domain, path, item[1].encode())) if len(item) == 2 else Delete(domain, path)
 
 
 def _digest(body: bytes) -> bytes:

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import structlog
 
@@ -36,6 +36,8 @@ from headgate.rules.status import RuleStatus, SourceKind
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
+
+_T = TypeVar("_T")
 
 AcceptBy = Literal["domain", "all"]
 """The part of a set with problems that is refused: the domains that have them, or the whole set."""
@@ -301,14 +303,20 @@ class RuleStore:
                 self.cannot_read(error)
         return Outcome(self.current.version, self.status.refused)
 
-    async def change(self, changes: ChangesOf) -> Outcome:
+    async def change(self, make: Callable[[], ChangesOf | None]) -> Outcome | None:
         """Make changes of single rules beside the serving loop, and bring the set that they lead to into force."""
         async with self._changing:
-            self._settle(await self._aside(partial(self._changed, changes, self.current)))
+            verdict = await self._aside(partial(self._changed, make, self.current))
+            if verdict is None:
+                return None
+            self._settle(verdict)
         self._rewrite_due()
         return Outcome(self.current.version)
 
-    def _changed(self, changes: ChangesOf, before: RuleSet, _pace: Pace) -> _Verdict:
+    def _changed(self, make: Callable[[], ChangesOf | None], before: RuleSet, _pace: Pace) -> _Verdict | None:
+        changes = make()
+        if changes is None:
+            return None
         if self.overlay.feed is not None:
             raise OtherVersion("an overlay lies over the rules, and is laid over whole domains")
         if before.version.digest != changes.before:
@@ -338,7 +346,7 @@ class RuleStore:
                 self.refuse_overlay(error.problems)
         return self.current.version
 
-    async def _aside(self, judge: Callable[[Pace], _Verdict]) -> _Verdict:
+    async def _aside(self, judge: Callable[[Pace], _T]) -> _T:
         """Judge in the thread that reads, beside the serving loop."""
         self.loading = True
         try:

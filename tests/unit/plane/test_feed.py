@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -47,9 +47,15 @@ class RecordingStore(RuleStore):
         self.ways.append("files")
         return await super().take(source)
 
-    async def change(self, changes: ChangesOf) -> Outcome:
-        outcome = await super().change(changes)
-        self.ways.append("changes" if changes.changes else "nothing")
+    async def change(self, make: Callable[[], ChangesOf | None]) -> Outcome | None:
+        made: list[ChangesOf | None] = []
+
+        def noted() -> ChangesOf | None:
+            made.append(make())
+            return made[-1]
+
+        outcome = await super().change(noted)
+        self.ways.append("changes" if made[-1] is not None and made[-1].changes else "nothing")
         return outcome
 
 

@@ -12,8 +12,8 @@ from headgate.plane.rule_text import checked, domain_file, load, rules_of
 from headgate.rules.changes import changed
 from headgate.rules.ruleset import NO_RULES, RuleSet
 
-from tests.unit.rules.support import compile_text
 from tests.unit.rules.saving import EVERYTHING
+from tests.unit.rules.support import compile_text
 
 ORDERED = """
 domain: d

@@ -24,13 +24,12 @@ GONE = Delete("b", (("k", ""),))
 
 def change(rig: Rig, *changes: Change, before: str = "", after: str = "") -> Outcome:
     current = rig.store.current
-    return asyncio.run(
-        rig.store.change(
-            ChangesOf(
-                before or current.version.digest, after or changed(current, changes).version.digest, tuple(changes)
-            )
-        )
+    made = ChangesOf(
+        before or current.version.digest, after or changed(current, changes).version.digest, tuple(changes)
     )
+    outcome = asyncio.run(rig.store.change(lambda: made))
+    assert outcome is not None
+    return outcome
 
 
 @pytest.fixture
@@ -48,6 +47,12 @@ def test_changes_come_into_force_and_are_saved(rig: Rig, tmp_path: Path) -> None
     assert snapshot.load(tmp_path).rules.version.digest == rig.store.current.version.digest
     later = Rig(None, data_dir=tmp_path)
     assert later.limits == rig.limits
+
+
+def test_where_there_are_none_nothing_is_done(rig: Rig) -> None:
+    before = rig.store.status
+    assert asyncio.run(rig.store.change(lambda: None)) is None
+    assert rig.store.status is before
 
 
 def test_changes_of_another_version_change_nothing(rig: Rig) -> None:
@@ -91,7 +96,7 @@ def test_changes_come_into_force_while_their_domain_is_written_as_a_whole(
     async def change_one(number: int) -> None:
         current = rig.store.current
         after = changed(current, [user(number)]).version.digest
-        await rig.store.change(ChangesOf(current.version.digest, after, (user(number),)))
+        await rig.store.change(lambda: ChangesOf(current.version.digest, after, (user(number),)))
         assert rig.store.current.version.digest == after
         assert snapshot.load(tmp_path).rules.version.digest == after
 
