@@ -236,7 +236,7 @@ class PlaneFeed(Feed):
 
         def make() -> ChangesOf:
             before = entries[0].predecessor if entries else position.version
-            return ChangesOf(before, position.version, tuple(rule_changes(entries, self._log.domains, marks)))
+            return ChangesOf(before, position.version, tuple(rule_changes(entries, self._log, marks)))
 
         try:
             return await taker.change(make)

@@ -381,6 +381,11 @@ class RuleLog:
         with self._database.reading() as connection:
             return rows.record(connection, domain, RecordKind.RULE, content.path_text(path))
 
+    def order(self, domain: str, slot: content.Slot) -> list[str]:
+        """Return the patterns of a slot that are in force, in order. Any thread."""
+        with self._database.reading() as connection:
+            return content.in_order(rows.places(connection, domain, slot))
+
     @contextmanager
     def looking(self) -> Iterator[Records]:
         """Begin to look records up, all of them as of one moment. Any thread."""

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.rule_name import Steps, steps_text
-from headgate.rules.content import added, form_of, rule_head, rule_number, settings_number
+from headgate.rules.content import added, form_of, order_number, rule_head, rule_number, settings_number
 from headgate.rules.marked import MarkedDomain
-from headgate.rules.marks import NO_MARKS, Marks, Rollout
+from headgate.rules.marks import NO_MARKS, Marks, Rollout, SlotOrder
 from headgate.rules.model import RuleContent
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import MOST_TRAIL, Domain, RuleSet, Trail
 from headgate.rules.sharding import SHARED_BUT_SHARDED, split_counters
 from headgate.rules.tree import Level, RuleNode
-from headgate.rules.tree_edit import RuleEdit, node_at, reordered, rule_at, with_rules
+from headgate.rules.tree_edit import RuleEdit, node_at, patterns_at, reordered, rule_at, with_rules
 from headgate.rules.wildcards import is_pattern
 
 LEAVES_KEPT: Final = 4_096
@@ -59,7 +59,15 @@ class DomainMarks:
     marks: Marks
 
 
-Change = Put | Delete | DomainSettings | DomainMarks
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """The wildcards of a key stand in this order from now on."""
+
+    domain: str
+    order: SlotOrder
+
+
+Change = Put | Delete | DomainSettings | DomainMarks | Reorder
 
 
 _Rules = dict[Steps, RuleContent | None]
@@ -106,6 +114,8 @@ def _one_rule(change: Change) -> tuple[Steps, RuleContent | None] | None:
 def _changed(name: str, domain: Domain | None, step: Change | _Rules) -> Domain | None:
     if isinstance(step, Delete):
         return None
+    if isinstance(step, Reorder):
+        return None if domain is None else _reordered(domain, step.order)
     if domain is None:
         domain = Domain(name, {}, total=0, count=0)
         if isinstance(step, dict) and all(rule is None for rule in step.values()):
@@ -172,6 +182,17 @@ def _with_rules(domain: Domain, rules: _Rules) -> Domain:
         return domain
     level, orders = with_rules(domain.level, edits)
     return _with_level(domain, level, added(domain.total, *numbers, orders), count, _trail(domain, edits))
+
+
+def _reordered(domain: Domain, order: SlotOrder) -> Domain:
+    above, key = order.above, order.key
+    level = reordered(domain.level, above, key, order.patterns)
+    before, after = (patterns_at(item, above, key) for item in (domain.level, level))
+    if before == after:
+        return domain
+    numbers = order_number(above, key, after), -order_number(above, key, before)
+    trail = _trail(domain, [(*above, (key, ""))])
+    return _with_level(domain, level, added(domain.total, *numbers), domain.count, trail)
 
 
 def _trail(domain: Domain, paths: Iterable[Steps]) -> Trail:

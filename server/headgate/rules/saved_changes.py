@@ -15,14 +15,15 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put, changed
+from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put, Reorder, changed
 from headgate.rules.content import form_of
+from headgate.rules.marks import SlotOrder
 from headgate.rules.one_rule import read_text
 from headgate.rules.private_files import open_private, read_ours
 from headgate.rules.problems import RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import Domain, rule_set
-from headgate.rules.saved_marks import marks_json, marks_of
+from headgate.rules.saved_marks import marks_json, marks_of, steps_of
 
 SUFFIX = ".changes"
 
@@ -92,12 +93,15 @@ def _changed(domain: Domain, before: str, after: str, changes: list[Any]) -> Dom
 
 
 def change_json(change: Change) -> list[Any]:
-    """A change as plain values, without its domain: [path, text], [path], [{settings}], or [{"marks": …}]."""
+    """A change as plain values, without its domain: [path, text], [path], [{settings}], [{"marks": …}], or
+    [{"order": …}]."""
     if isinstance(change, Put):
         # As text, which is at hand, and read once for all rules that say the same.
         return [change.path, form_of(change.rule).decode()]
     if isinstance(change, Delete):
         return [change.path]
+    if isinstance(change, Reorder):
+        return [{"order": [change.order.above, change.order.key, change.order.patterns]}]
     if isinstance(change, DomainMarks):
         return [{"marks": marks_json(change.marks)}]
     return [{"shard_by": change.shard_by, "request_limits": change.request_limits}]
@@ -108,10 +112,13 @@ def change_of(domain: str, item: list[Any]) -> Change:
     first = item[0]
     if isinstance(first, dict) and "marks" in first:
         return DomainMarks(domain, marks_of(domain, first["marks"]))
+    if isinstance(first, dict) and "order" in first:
+        above, key, patterns = first["order"]
+        return Reorder(domain, SlotOrder(steps_of(above), str(key), tuple(map(str, patterns))))
     if isinstance(first, dict):
         said = first["request_limits"]
         return DomainSettings(domain, first["shard_by"], None if said is None else RequestLimits(said))
-    path = tuple((str(key), str(value)) for key, value in first)
+    path = steps_of(first)
     return Put(domain, path, read_text(domain, path, item[1].encode())) if len(item) == 2 else Delete(domain, path)
 
 

@@ -41,6 +41,14 @@ def rule_at(level: Level, path: Steps) -> RuleContent | None:
     return RuleContent(node.limit, form=node.form)
 
 
+def patterns_at(level: Level, above: Steps, key: str) -> list[str]:
+    """Return the wildcards of a key on a level, in order; none where there is no such level."""
+    found = node_at(level, above)
+    below = level if not above else None if found is None else found[0].children
+    slot = None if below is None else below.get(key)
+    return [] if slot is None else [wildcard.pattern for wildcard in slot.ordered]
+
+
 @dataclass(frozen=True, slots=True)
 class RuleEdit:
     """A rule that is to stand at a path; None: none is."""
