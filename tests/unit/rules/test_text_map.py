@@ -61,6 +61,12 @@ def test_texts_of_one_hash_do_not_double_the_table_for_ever() -> None:
     assert len(every(made)) == 1
 
 
+def test_many_entries_that_come_at_once_are_spread_over_buckets() -> None:
+    made = text_map({"first": 0}).changed({f"v{number}": number for number in range(20_000)})
+    assert len(made) == len(dict(made.items())) == 20_001
+    assert max(len(bucket.entries) for bucket in made._buckets()) <= BUCKET_ENTRIES
+
+
 def test_notes_stay_with_their_entries_until_a_neighbour_changes() -> None:
     entries = {f"v{number}": number for number in range(1000)}
     made = text_map(entries, array("Q", [1000 + number for number in range(1000)]))
