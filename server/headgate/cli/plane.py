@@ -59,17 +59,19 @@ def add_parser(commands: Commands) -> None:
 
 def plane(args: argparse.Namespace) -> int:
     """Serve a plane until a signal ends it. Returns the exit status."""
-    return run_with_settings(_settings_of(flags_of(args)), _run, unused=("rules",))
+    settings, given_as = _settings_of(flags_of(args))
+    return run_with_settings(settings, _run, unused=("rules",), given_as=given_as)
 
 
-def _settings_of(flags: dict[str, Any]) -> dict[str, Any]:
-    """Name flags of a plane as the settings that they are."""
-    store, upstream = flags.pop("store", None), flags.pop("upstream", None)
+def _settings_of(flags: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Name flags of a plane as the settings that they are; return with them the flag of the one that has another."""
+    store, upstream, given_as = flags.pop("store", None), flags.pop("upstream", None), {}
     if store is not None:
-        flags["data_dir" if "://" not in store and not store.startswith("file:") else "plane_store"] = store
+        name = "data_dir" if "://" not in store and not store.startswith("file:") else "plane_store"
+        flags[name], given_as[name] = store, "--store"
     if upstream is not None:
         flags["upstream"] = ",".join(upstream)
-    return flags
+    return flags, given_as
 
 
 def _run(settings: Settings) -> int:

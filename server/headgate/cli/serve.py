@@ -103,12 +103,14 @@ def run_with_settings(
     run: Callable[[Settings], int],
     environ: Mapping[str, str] | None = None,
     unused: Sequence[str] = (),
+    given_as: Mapping[str, str] | None = None,
 ) -> int:
-    """Run a process by its settings, of which it never reads those that are `unused`; the exit status."""
+    """Run a process by its settings, of which it never reads those that are `unused`; the exit status. `given_as` has
+    the flags of settings that came by another one than their own."""
     # The one place that reads the process's environment.
     environ = os.environ if environ is None else environ
     try:
-        settings = load_settings(flags, environ, unused)
+        settings = load_settings(flags, environ, unused, given_as)
     except SettingsError as error:
         return fail(str(error), EXIT_USAGE)
     for warning in translate(environ).warnings:

@@ -65,10 +65,13 @@ class _Reading:
             self.problems.append(f"{where}: {reason}")
 
 
-def load_settings(flags: Flags, environ: Mapping[str, str], unused: Sequence[str] = ()) -> Settings:
+def load_settings(
+    flags: Flags, environ: Mapping[str, str], unused: Sequence[str] = (), given_as: Mapping[str, str] | None = None
+) -> Settings:
     """The settings of one process, or SettingsError with every problem there is.
 
-    `unused` names settings that this process never reads: they are None, though others require them.
+    `unused` names settings that this process never reads: they are None, though others require them. `given_as` has
+    the flags of settings that came by another one than their own.
     """
     reading = _Reading()
     reading.attempted.update(unused)
@@ -79,7 +82,7 @@ def load_settings(flags: Flags, environ: Mapping[str, str], unused: Sequence[str
     file_problems = len(reading.problems)
     _take_compat(reading, environ)
     _take_environment(reading, environ)
-    _take_flags(reading, flags)
+    _take_flags(reading, flags, given_as or {})
     if not file_problems:
         _require(reading)
     reading.problems.extend(cross_checks(_with_defaults(reading), reading.where))
@@ -123,11 +126,12 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def _take_flags(reading: _Reading, flags: Flags) -> None:
+def _take_flags(reading: _Reading, flags: Flags, given_as: Mapping[str, str]) -> None:
     for name, given in flags.items():
         if name != "config":
             setting = _BY_NAME[name]
-            reading.take(setting, setting.flag, [given] if isinstance(given, str) else given)
+            where = given_as.get(name, setting.flag)
+            reading.take(setting, where, [given] if isinstance(given, str) else given)
 
 
 def _require(reading: _Reading) -> None:

@@ -1,6 +1,6 @@
 """Values of the log to and from protobuf. Everything that comes in is bounded here, and BadRequest says by what."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -47,6 +47,8 @@ _KINDS: Final = {
     RecordKind.SHADOW: pb.RECORD_KIND_SHADOW,
 }
 
+_KINDS_BY_NUMBER: Final[Mapping[int, RecordKind]] = {number: kind for kind, number in _KINDS.items()}
+
 
 # Changes
 
@@ -62,6 +64,15 @@ def decode_change(message: pb.RuleChange) -> RuleChange:
     """Read a change. Raises BadRequest for one that is out of bounds."""
     path = decode_path(message.path)
     rule = message.rule if message.HasField("rule") else None
+    if message.ByteSize() > MAX_DOMAIN_BYTES:
+        _check_bounds(message, path, rule)
+    if not message.domain:
+        raise BadRequest("a change without a domain")
+    return RuleChange(message.domain, path, rule, _kind(message.kind))
+
+
+def _check_bounds(message: pb.RuleChange, path: Steps, rule: bytes | None) -> None:
+    """Look at each part of a change that is longer than the least bound of all."""
     bounds = (
         ("domain", len(message.domain.encode()), MAX_DOMAIN_BYTES),
         ("path", sum(len(key.encode()) + len(value.encode()) for key, value in path), MAX_PATH_BYTES),
@@ -70,16 +81,13 @@ def decode_change(message: pb.RuleChange) -> RuleChange:
     for what, size, most in bounds:
         if size > most:
             raise BadRequest(f"a change whose {what} has {size} bytes, at most {most} are accepted")
-    if not message.domain:
-        raise BadRequest("a change without a domain")
-    return RuleChange(message.domain, path, rule, _kind(message.kind))
 
 
 def _kind(number: int) -> RecordKind:
-    try:
-        return RecordKind(number)
-    except ValueError:
-        raise BadRequest(f"a change of kind {number}, which this version does not know") from None
+    kind = _KINDS_BY_NUMBER.get(number)
+    if kind is None:
+        raise BadRequest(f"a change of kind {number}, which this version does not know")
+    return kind
 
 
 def decode_changes(messages: Sequence[pb.RuleChange], most: int = MOST_CHANGES) -> tuple[RuleChange, ...]:
@@ -94,7 +102,7 @@ def encode_path(path: Steps) -> list[pb.Step]:
 
 
 def decode_path(steps: Iterable[pb.Step]) -> Steps:
-    return tuple((step.key, step.value) for step in steps)
+    return tuple([(step.key, step.value) for step in steps])
 
 
 # Entries and positions

@@ -7,6 +7,7 @@ that stand beside one that changes.
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 from headgate.limiter.rule_name import Steps
@@ -25,9 +26,15 @@ Slot = tuple[Steps, str]
 """One key on one level: the way to the level, and the key."""
 
 
+TEXTS_KEPT: Final = 4_096
+"""Texts that are read once for all rules that have them: tenants have few kinds of limits."""
+
+_quoted = json.JSONEncoder(ensure_ascii=False).encode
+
+
 def path_text(path: Steps) -> str:
-    """Write a path as text; no two paths share one."""
-    return json.dumps(path, ensure_ascii=False, separators=(",", ":"))
+    """Write a path as text, a JSON list of its steps; no two paths share one."""
+    return "[" + ",".join([f"[{_quoted(key)},{_quoted(value)}]" for key, value in path]) + "]"
 
 
 def path_of(text: str) -> Steps:
@@ -52,15 +59,23 @@ def number(kind: RecordKind, path: Steps, rule: bytes | None) -> int:
         return 0
     if kind is not RecordKind.RULE:
         return content.mark_number(kind.name.lower(), path, rule)
-    fields: dict[str, Any] = json.loads(rule)
     if not path:
+        fields: dict[str, Any] = json.loads(rule)
         limits = fields.get("request_limits")
         return content.settings_number(fields.get("shard_by", ""), None if limits is None else RequestLimits(limits))
-    fields.pop(PLACE, None)
-    if fields.get(LEADS_ON):
+    own = own_text(rule)
+    if own is None:
         return 0
-    *above, (key, value) = path
-    return content.rule_number(content.rule_head(tuple(above), key), value, content.canonical(fields))
+    key, value = path[-1]
+    return content.rule_number(content.rule_head(path[:-1], key), value, own)
+
+
+@lru_cache(maxsize=TEXTS_KEPT)
+def own_text(rule: bytes) -> bytes | None:
+    """Return a rule's own fields in canonical form, without its place; None for one that only leads on to others."""
+    fields: dict[str, Any] = json.loads(rule)
+    fields.pop(PLACE, None)
+    return None if fields.get(LEADS_ON) else content.canonical(fields)
 
 
 def order_number(slot: Slot, rules: Mapping[str, bytes]) -> int:

@@ -233,10 +233,13 @@ class PlaneFeed(Feed):
         self, taker: Taker, position: Position, entries: Sequence[LogEntry], marks: Mapping[str, Marks]
     ) -> Outcome | None:
         """Hand over entries as changes; None where the store has to have everything."""
-        before = entries[0].predecessor if entries else position.version
+
+        def make() -> ChangesOf:
+            before = entries[0].predecessor if entries else position.version
+            return ChangesOf(before, position.version, tuple(rule_changes(entries, self._log, marks)))
+
         try:
-            changes = tuple(rule_changes(entries, self._log.domains, marks))
-            return await taker.change(ChangesOf(before, position.version, changes))
+            return await taker.change(make)
         except (OtherVersion, RulesError):
             return None
 

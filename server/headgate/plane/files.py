@@ -1,6 +1,6 @@
 """A log's rules as a rule store takes them: changes one by one, or a file for each domain."""
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from headgate.plane import content
@@ -8,8 +8,8 @@ from headgate.plane.domain_marks import marks_of
 from headgate.plane.entry import LogEntry, Position, RecordKind, RuleChange
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.rule_text import domain_file, load, rule_content
-from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put
-from headgate.rules.marks import NO_MARKS, Marks
+from headgate.rules.changes import Change, Delete, DomainMarks, DomainSettings, Put, Reorder
+from headgate.rules.marks import NO_MARKS, Marks, SlotOrder
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.source import RulesSource, SourceFile, source_of
@@ -66,15 +66,20 @@ def _slots(rules: Iterable[RuleChange]) -> dict[content.Slot, dict[str, int]]:
     return slots
 
 
-def rule_changes(entries: Iterable[LogEntry], domains: Container[str], marks: Mapping[str, Marks]) -> Iterator[Change]:
-    """Yield what entries come to, each rule once; `domains` are those that there are after them, `marks` their marks.
+def rule_changes(entries: Iterable[LogEntry], log: RuleLog, marks: Mapping[str, Marks]) -> Iterator[Change]:
+    """Yield what entries come to, each rule once; `log` is as they left it, and `marks` are those of its domains.
     Raises RulesError."""
+    domains = log.domains
     last = {(change.domain, change.kind, change.path): change for entry in entries for change in entry.changes}
     changed = dict.fromkeys(domain for domain, _, _ in last)
     yield from (Delete(name) for name in changed if name not in domains)
     for change in last.values():
         if change.domain in domains and change.kind is RecordKind.RULE:
             yield from _change(change)
+    rules = [(name, path) for name, kind, path in last if kind is RecordKind.RULE and name in domains]
+    for name, slot in dict.fromkeys((name, content.slot_of(path)) for name, path in rules):
+        if slot is not None:
+            yield Reorder(name, SlotOrder(*slot, tuple(log.order(name, slot))))
     # Last: staged rules lie over the rules in force.
     marked = {domain for domain, kind, _ in last if kind is not RecordKind.RULE} | marks.keys()
     yield from (DomainMarks(name, marks.get(name, NO_MARKS)) for name in changed if name in marked and name in domains)

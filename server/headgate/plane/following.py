@@ -171,6 +171,10 @@ class Following:
         has, head = self.copy.position, self.head
         return head.index > 0 and (has.index, has.version) == (head.index, head.version) and has.plane <= head.plane
 
+    def is_due(self, now_s: float) -> bool:
+        """Return true if there may be something to send."""
+        return self._hello_at_s is not None or now_s >= self._reported_s + REPORT_S
+
     def requests(self, states: Sequence[FollowerState], now_s: float) -> list[FromFollower]:
         """Return what is to be sent now; `states` are those to report."""
         if self._hello_at_s is not None:

@@ -116,8 +116,7 @@ class PlaneLink:
         heard_s = self.clock.monotonic()
         try:
             while True:
-                for said in self.following.requests(self.states(), self.clock.monotonic()):
-                    await call.write(codec.encode_from_follower(said))
+                await self._say(call)
                 reading = reading or asyncio.ensure_future(call.read())
                 await asyncio.wait([reading], timeout=WAKE_S)
                 if reading.done():
@@ -134,6 +133,12 @@ class PlaneLink:
                 reading.cancel()
                 with contextlib.suppress(asyncio.CancelledError, *_BROKEN):
                     await reading
+
+    async def _say(self, call: _Call) -> None:
+        now_s = self.clock.monotonic()
+        if self.following.is_due(now_s):
+            for said in self.following.requests(self.states(), now_s):
+                await call.write(codec.encode_from_follower(said))
 
     async def _take(self, data: bytes) -> None:
         self.state.connected = True

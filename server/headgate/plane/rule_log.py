@@ -54,11 +54,19 @@ class Author:
 
 @dataclass(slots=True)
 class _Outcome:
-    """Effect of some changes: those that change anything, how to undo them, and the domains' sums after them."""
+    """Effect of some changes: those that change anything, and the domains' sums after them."""
 
-    changes: list[RuleChange]
-    undo: list[RuleChange]
+    records: list[tuple[rows.RecordName, RuleChange, bytes | None]]
+    """Each change with the name of its record, and what stood there."""
     domains: dict[str, "DomainState"]
+
+    def changes(self) -> list[RuleChange]:
+        """Return the changes."""
+        return [change for _, change, _ in self.records]
+
+    def undo(self) -> list[RuleChange]:
+        """Return the changes that take them back."""
+        return [RuleChange(change.domain, change.path, before, change.kind) for _, change, before in self.records]
 
 
 def _anybody(_: Iterable[str]) -> None:
@@ -189,14 +197,14 @@ class RuleLog:
 
     def _append(self, connection: SqlConnection, changes: Sequence[RuleChange], author: Author) -> LogEntry | None:
         outcome = self._outcome(connection, changes)
-        if not outcome.changes:
+        if not outcome.records:
             return None
         before, version = self._head, content.set_version(rows.totals(self._domains | outcome.domains))
         position = Position(before.plane, before.index + 1, version)
         entry = LogEntry(
             position,
             before.version,
-            tuple(outcome.changes),
+            tuple(outcome.changes()),
             author.who,
             author.why,
             author.now_ms,
@@ -210,7 +218,7 @@ class RuleLog:
             raise WrongVersion(f"entry {entry.position.index} leads to another version than it says")
         self._store(connection, outcome)
         if self._keeps_entries:
-            undo = pb.LogEntry(changes=map(encode_change, outcome.undo)).SerializeToString()
+            undo = pb.LogEntry(changes=map(encode_change, outcome.undo())).SerializeToString()
             values = (entry.position.index, entry.position.version, encode_entry(entry).SerializeToString(), undo)
             connection.execute("INSERT INTO entries (idx, version, entry, undo) VALUES (?, ?, ?, ?)", values)
         self._move(connection, entry.position, own=own)
@@ -218,38 +226,40 @@ class RuleLog:
 
     def _outcome(self, connection: SqlConnection, changes: Iterable[RuleChange]) -> _Outcome:
         """Work out what changes come to, without writing. A later change of a rule wins over an earlier one."""
-        outcome = _Outcome([], [], {})
+        outcome = _Outcome([], {})
         slots: dict[tuple[str, str], list[RuleChange]] = {}
         last = {rows.name_of(item): item for item in changes}
         standing = rows.standing(connection, last)
-        for (domain, kind, path), change in last.items():
-            before = standing.get((domain, kind, path))
+        counts: dict[str, int] = {}
+        numbers: dict[str, list[int]] = {}
+        for name, change in last.items():
+            domain, kind, _ = name
+            before = standing.get(name)
             if before == change.rule:
                 continue
-            numbers = -content.number(kind, change.path, before), content.number(kind, change.path, change.rule)
-            self._add(outcome, domain, (change.rule is not None) - (before is not None), *numbers)
-            outcome.changes.append(change)
-            outcome.undo.append(RuleChange(domain, change.path, before, kind))
+            counts[domain] = counts.get(domain, 0) + (change.rule is not None) - (before is not None)
+            numbers.setdefault(domain, []).extend(
+                (-content.number(kind, change.path, before), content.number(kind, change.path, change.rule))
+            )
+            outcome.records.append((name, change, before))
             if (slot := content.slot_text(change)) is not None:
                 slots.setdefault((domain, slot), []).append(change)
         for (domain, slot), changed in slots.items():
-            self._add(outcome, domain, 0, *rows.order_numbers(connection, domain, slot, changed))
+            numbers[domain] += rows.order_numbers(connection, domain, slot, changed)
+        for domain, own in numbers.items():
+            was = self._domains.get(domain) or DomainState(0, 0)
+            outcome.domains[domain] = DomainState(content.added(was.total, *own), was.rules + counts[domain])
         return outcome
-
-    def _add(self, outcome: _Outcome, domain: str, rules: int, *numbers: int) -> None:
-        was = outcome.domains.get(domain) or self._domains.get(domain) or DomainState(0, 0)
-        outcome.domains[domain] = DomainState(content.added(was.total, *numbers), was.rules + rules)
 
     def _store(self, connection: SqlConnection, outcome: _Outcome) -> None:
         # A rule that is there and gets another content keeps its row, and its indexes stay as they are.
         gone: list[rows.RecordName] = []
         given: list[tuple[bytes, *rows.RecordName]] = []
         new: list[tuple[*rows.RecordName, bytes, str | None]] = []
-        for change, undo in zip(outcome.changes, outcome.undo, strict=True):
-            record = rows.name_of(change)
+        for record, change, before in outcome.records:
             if change.rule is None:
                 gone.append(record)
-            elif undo.rule is None:
+            elif before is None:
                 new.append((*record, change.rule, content.slot_text(change)))
             else:
                 given.append((change.rule, *record))
@@ -370,6 +380,11 @@ class RuleLog:
         """Return one rule as it stands; None if there is none."""
         with self._database.reading() as connection:
             return rows.record(connection, domain, RecordKind.RULE, content.path_text(path))
+
+    def order(self, domain: str, slot: content.Slot) -> list[str]:
+        """Return the patterns of a slot that are in force, in order. Any thread."""
+        with self._database.reading() as connection:
+            return content.in_order(rows.places(connection, domain, slot))
 
     @contextmanager
     def looking(self) -> Iterator[Records]:

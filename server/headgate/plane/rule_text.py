@@ -15,12 +15,12 @@ from typing import Any, Final
 from headgate.clock import SystemClock
 from headgate.errors import BadRequest
 from headgate.limiter.rule_name import Steps
-from headgate.plane.content import LEADS_ON, PLACE
+from headgate.plane.content import LEADS_ON, PLACE, own_text
 from headgate.plane.entry import RuleChange
 from headgate.rules import content
 from headgate.rules.compiling import compile_source
 from headgate.rules.model import RuleContent
-from headgate.rules.one_rule import read_rule
+from headgate.rules.one_rule import read_text
 from headgate.rules.pace import Pace
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.ruleset import Domain, RuleSet
@@ -67,10 +67,8 @@ def _slots(level: Level, above: Steps) -> Iterator[tuple[Steps, KeySlot]]:
 
 def rule_content(change: RuleChange) -> RuleContent | None:
     """The rule of a put, as a rule set takes it; None for one that only leads on. Raises RulesError."""
-    fields = load(change.rule or b"{}")
-    if fields.get(LEADS_ON):
-        return None
-    return read_rule(change.domain, change.path, {name: value for name, value in fields.items() if name != PLACE})
+    own = own_text(change.rule or b"{}")
+    return None if own is None else read_text(change.domain, change.path, own)
 
 
 # Texts

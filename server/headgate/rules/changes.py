@@ -1,7 +1,7 @@
 """Changes of rule sets, rule by rule: what an entry of a log, or a call, does to a set, aside from the one in force.
 
 A change costs the nodes on the way to its rule; everything else is shared with the set before it. Several changes are
-made all or none, in their order.
+made all or none, in their order; rules that change in a row are one walk.
 """
 
 from collections.abc import Iterable, Iterator
@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from headgate.limiter.rule_name import Steps, steps_text
-from headgate.rules.content import added, canonical, fields_of, rule_head, rule_number, settings_number
+from headgate.rules.content import added, form_of, order_number, rule_head, rule_number, settings_number
 from headgate.rules.marked import MarkedDomain
-from headgate.rules.marks import NO_MARKS, Marks, Rollout
+from headgate.rules.marks import NO_MARKS, Marks, Rollout, SlotOrder
 from headgate.rules.model import RuleContent
 from headgate.rules.problems import Problem, RulesError
 from headgate.rules.request_limits import RequestLimits
 from headgate.rules.ruleset import MOST_TRAIL, Domain, RuleSet, Trail
 from headgate.rules.sharding import SHARED_BUT_SHARDED, split_counters
 from headgate.rules.tree import Level, RuleNode
-from headgate.rules.tree_edit import node_at, reordered, rule_at, with_rule
+from headgate.rules.tree_edit import RuleEdit, node_at, patterns_at, reordered, rule_at, with_rules
 from headgate.rules.wildcards import is_pattern
 
 LEAVES_KEPT: Final = 4_096
@@ -59,42 +59,82 @@ class DomainMarks:
     marks: Marks
 
 
-Change = Put | Delete | DomainSettings | DomainMarks
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """The wildcards of a key stand in this order from now on."""
+
+    domain: str
+    order: SlotOrder
+
+
+Change = Put | Delete | DomainSettings | DomainMarks | Reorder
+
+
+_Rules = dict[Steps, RuleContent | None]
+"""Rules that come to paths of a domain, or, with None, go: in any order."""
 
 
 def changed(rules: RuleSet, changes: Iterable[Change]) -> RuleSet:
     """Make the set that these changes lead to. Raises `RulesError`, and then nothing came of any of them."""
-    domains: dict[str, Domain | None] = {}
+    by_domain: dict[str, list[Change]] = {}
     for change in changes:
-        name = change.domain
-        before = domains[name] if name in domains else rules.domain(name)
-        domains[name] = _changed_domain(name, before, change)
+        by_domain.setdefault(change.domain, []).append(change)
+    domains = {name: _changed_domain(name, rules.domain(name), some) for name, some in by_domain.items()}
     return rules.with_domains({name: domain for name, domain in domains.items() if domain is not rules.domain(name)})
 
 
-def _changed_domain(name: str, domain: Domain | None, change: Change) -> Domain | None:
-    if isinstance(domain, MarkedDomain):
-        return _changed_marked(domain, change)
-    if isinstance(change, DomainMarks):
-        return marked(domain or Domain(name, {}, total=0, count=0), change.marks)
-    if isinstance(change, Delete):
-        if domain is None or not change.path:
+def _changed_domain(name: str, domain: Domain | None, changes: Iterable[Change]) -> Domain | None:
+    for step in _steps(changes):
+        domain = _changed_marked(domain, step) if isinstance(domain, MarkedDomain) else _changed(name, domain, step)
+    return domain
+
+
+def _steps(changes: Iterable[Change]) -> Iterator[Change | _Rules]:
+    """Put rules together that change in a row, where their order means nothing: that of wildcards does."""
+    rules: _Rules = {}
+    for change in changes:
+        rule = _one_rule(change)
+        if rule is not None and not any(is_pattern(*step) for step in rule[0]) and rule[0] not in rules:
+            rules[rule[0]] = rule[1]
+            continue
+        if rules:
+            yield rules
+        rules = {}
+        yield change if rule is None else dict([rule])
+    if rules:
+        yield rules
+
+
+def _one_rule(change: Change) -> tuple[Steps, RuleContent | None] | None:
+    if isinstance(change, Put):
+        return change.path, change.rule
+    return (change.path, None) if isinstance(change, Delete) and change.path else None
+
+
+def _changed(name: str, domain: Domain | None, step: Change | _Rules) -> Domain | None:
+    if isinstance(step, Delete):
+        return None
+    if isinstance(step, Reorder):
+        return None if domain is None else _reordered(domain, step.order)
+    if domain is None:
+        domain = Domain(name, {}, total=0, count=0)
+        if isinstance(step, dict) and all(rule is None for rule in step.values()):
             return None
-        return _with_rule(domain, change.path, None)
-    domain = domain or Domain(name, {}, total=0, count=0)
-    if isinstance(change, DomainSettings):
-        return _with_settings(domain, change)
-    return _with_rule(domain, change.path, change.rule)
+    if isinstance(step, DomainMarks):
+        return marked(domain, step.marks)
+    if isinstance(step, DomainSettings):
+        return _with_settings(domain, step)
+    return _with_rules(domain, step) if isinstance(step, dict) else domain
 
 
-def _changed_marked(domain: MarkedDomain, change: Change) -> Domain | None:
+def _changed_marked(domain: MarkedDomain, step: Change | _Rules) -> Domain | None:
     """Change the base, and with it the staged rules: those that the rollout changes are not changed beside it."""
-    if isinstance(change, DomainMarks):
-        return domain if change.marks == domain.marks else marked(domain.base, change.marks)
-    base = _changed_domain(domain.name, domain.base, change)
+    if isinstance(step, DomainMarks):
+        return domain if step.marks == domain.marks else marked(domain.base, step.marks)
+    base = _changed(domain.name, domain.base, step)
     if base is None or base is domain.base:
         return None if base is None else domain
-    staged = None if domain.staged is None else _changed_domain(domain.name, domain.staged, change)
+    staged = None if domain.staged is None else _changed(domain.name, domain.staged, step)
     return MarkedDomain(base, domain.marks, staged)
 
 
@@ -114,33 +154,59 @@ def unmarked(domain: Domain) -> Domain:
 def _staged(base: Domain, rollout: Rollout) -> Domain:
     domain = base
     for path, rule in rollout.changes:
-        domain = _with_rule(domain, path, rule)
+        domain = _with_rules(domain, {path: rule})
     for order in rollout.orders:
         level = reordered(domain.level, order.above, order.key, order.patterns)
         domain = _with_level(domain, level, domain.total, domain.count, ())
     return domain
 
 
-def _with_rule(domain: Domain, path: Steps, rule: RuleContent | None) -> Domain:
-    before = rule_at(domain.level, path)
-    if rule == before:
+def _with_rules(domain: Domain, rules: _Rules) -> Domain:
+    edits: dict[Steps, RuleEdit] = {}
+    numbers: list[int] = []
+    count = domain.count
+    for path, rule in rules.items():
+        before = rule_at(domain.level, path)
+        forms = [None if item is None else form_of(item) for item in (before, rule)]
+        if forms[0] == forms[1]:
+            continue
+        if rule is not None:
+            _check_shared(domain, path, rule)
+        key, value = path[-1]
+        head = rule_head(path[:-1], key)
+        left, right = (0 if form is None else rule_number(head, value, form) for form in forms)
+        numbers += (right, -left)
+        count += _limits_in(rule) - _limits_in(before)
+        edits[path] = RuleEdit(rule, None if rule is None or forms[1] is None else _leaf(forms[1], rule))
+    if not edits:
         return domain
-    if rule is not None:
-        _check_shared(domain, path, rule)
-    key, value = path[-1]
-    head = rule_head(path[:-1], key)
-    forms = [None if item is None else canonical(fields_of(item)) for item in (before, rule)]
-    left, right = (0 if form is None else rule_number(head, value, form) for form in forms)
-    leaf = None if rule is None or forms[1] is None else _leaf(forms[1], rule)
-    level, orders = with_rule(domain.level, path, rule, leaf)
-    count = domain.count + _limits_in(rule) - _limits_in(before)
-    return _with_level(domain, level, added(domain.total, right, -left, orders), count, _trail(domain, path))
+    level, orders = with_rules(domain.level, edits)
+    return _with_level(domain, level, added(domain.total, *numbers, orders), count, _trail(domain, edits))
 
 
-def _trail(domain: Domain, path: Steps) -> Trail:
+def _reordered(domain: Domain, order: SlotOrder) -> Domain:
+    above, key = order.above, order.key
+    level = reordered(domain.level, above, key, order.patterns)
+    before, after = (patterns_at(item, above, key) for item in (domain.level, level))
+    if before == after:
+        return domain
+    numbers = order_number(above, key, after), -order_number(above, key, before)
+    trail = _trail(domain, [(*above, (key, ""))])
+    return _with_level(domain, level, added(domain.total, *numbers), domain.count, trail)
+
+
+def _trail(domain: Domain, paths: Iterable[Steps]) -> Trail:
+    """Put the places of a change before those of former ones; the last of its places names the version before it."""
+    places = list(dict.fromkeys(_first_step(path) for path in paths))
+    if len(places) > MOST_TRAIL:
+        return ()
+    own = [(domain.version if place == places[-1] else "", *place) for place in places]
+    return (*own, *domain.trail)[:MOST_TRAIL]
+
+
+def _first_step(path: Steps) -> tuple[str, str | None]:
     key, value = path[0]
-    exact = bool(value) and not is_pattern(key, value)
-    return ((domain.version, key, value if exact else None), *domain.trail[: MOST_TRAIL - 1])
+    return key, value if value and not is_pattern(key, value) else None
 
 
 def _limits_in(rule: RuleContent | None) -> int:
@@ -197,6 +263,7 @@ def _leaf(form: bytes, rule: RuleContent) -> RuleNode:
         if len(_leaves) >= LEAVES_KEPT:
             _leaves.clear()
         leaf = _leaves[form] = RuleNode(rule.limit, None, is_rule=True)
+        leaf.form = form
     return leaf
 
 

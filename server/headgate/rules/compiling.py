@@ -13,8 +13,7 @@ from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import Steps
 from headgate.rules.content import (
     added,
-    canonical,
-    fields_of,
+    form_of,
     order_number,
     rule_head,
     rule_number,
@@ -291,5 +290,5 @@ class _Sum:
         name = (id(limit), shared)
         fields = self._fields.get(name)
         if fields is None:
-            fields = self._fields[name] = canonical(fields_of(RuleContent(limit, shared)))
+            fields = self._fields[name] = form_of(RuleContent(limit, shared))
         return fields

@@ -8,6 +8,7 @@ has one version whichever way it came about. Why sums: docs/decisions/0011-versi
 
 import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from hashlib import sha256, shake_128
 from typing import Any, Final
 
@@ -31,6 +32,11 @@ SUM_BYTES: Final = 256
 others with an equal sum of 256 bits within hours. At 2,048 bits nobody does."""
 
 _MODULUS: Final = 1 << 8 * SUM_BYTES
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+HEADS_KEPT: Final = 1_024
+"""Keys on their levels that most rules of a set are of."""
 
 
 def fields_of(rule: RuleContent) -> dict[str, Any]:
@@ -79,12 +85,18 @@ def _percentage(millionths: int) -> str:
 
 def canonical(fields: Mapping[str, Any]) -> bytes:
     """Encode fields so that equal ones are equal bytes."""
-    return json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    return _encode(fields).encode()
+
+
+def form_of(rule: RuleContent) -> bytes:
+    """Return the canonical form of a rule: equal rules have equal ones."""
+    return rule.form or canonical(fields_of(rule))
 
 
 # Numbers of items, and sums
 
 
+@lru_cache(maxsize=HEADS_KEPT)
 def rule_head(above: Steps, key: str) -> bytes:
     """Encode the part of a rule's item that the rules of one key on one level have in common."""
     return b"rule:" + encode_key(part for step in above for part in step) + encode_part(key)
@@ -98,7 +110,7 @@ def rule_number(head: bytes, value: str, fields: bytes) -> int:
 def number_of_rule(path: Steps, rule: RuleContent) -> int:
     """Number a rule that is at hand as a whole."""
     key, value = path[-1]
-    return rule_number(rule_head(path[:-1], key), value, canonical(fields_of(rule)))
+    return rule_number(rule_head(path[:-1], key), value, form_of(rule))
 
 
 def order_number(above: Steps, key: str, patterns: Iterable[str]) -> int:

@@ -6,7 +6,7 @@ cancelled, and survives whatever happens there.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -53,8 +53,9 @@ class Taker(Protocol):
     async def take(self, source: RulesSource) -> Outcome:
         """Check a complete set aside, and bring into force what is good of it."""
 
-    async def change(self, changes: ChangesOf) -> Outcome:
-        """Make changes aside, and bring the set that they lead to into force.
+    async def change(self, make: Callable[[], ChangesOf | None]) -> Outcome | None:
+        """Make changes aside, and bring the set that they lead to into force. `make` says which, in the thread that
+        makes them; None: none, and nothing is done.
 
         Raises `OtherVersion`, and then nothing changed, where they are changes of another set than the one in force, or
         lead to another version than they say: the feed then hands over everything. Raises `RulesError` for changes

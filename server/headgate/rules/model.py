@@ -1,6 +1,6 @@
 """Values that rules give to the rest of the program: the match of a descriptor, the version of a rule set, one rule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headgate.limiter.limit import Limit
 from headgate.limiter.rule_name import RuleName, Steps, rule_name, steps_text
@@ -54,3 +54,5 @@ class RuleContent:
     limit: Limit | None = None
     shared: bool = False
     """A wildcard's values share one counter (`share_threshold`)."""
+    form: bytes = field(default=b"", compare=False, repr=False)
+    """Its canonical form (content.form_of), where that is at hand."""

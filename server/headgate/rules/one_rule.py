@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from headgate.limiter.rule_name import Steps, steps_text
-from headgate.rules.content import canonical
+from headgate.rules.content import canonical, form_of
 from headgate.rules.fields import shown
 from headgate.rules.grammar import DESCRIPTOR
 from headgate.rules.model import RuleContent
@@ -23,9 +23,13 @@ READ_KEPT: Final = 4_096
 
 def read_rule(domain: str, path: Steps, fields: Mapping[str, Any]) -> RuleContent:
     """Read a rule from plain values. Raises `RulesError`, with the domain and the path in the place of a file."""
-    pattern = bool(path) and is_pattern(*path[-1])
-    reasons = _problems_of(path) + _unknown(fields)
-    rule, problems = (None, ()) if reasons else _read(canonical(fields), pattern=pattern)
+    return read_text(domain, path, canonical(fields))
+
+
+def read_text(domain: str, path: Steps, text: bytes) -> RuleContent:
+    """Read a rule from its fields as JSON. Raises `RulesError`, or ValueError for what is no JSON."""
+    reasons = _problems_of(path)
+    rule, problems = (None, ()) if reasons else _read(text, pattern=is_pattern(*path[-1]))
     if rule is None:
         place = f"{domain}: {steps_text(path)}"
         raise RulesError([Problem(place, 1, reason) for reason in (*reasons, *problems)])
@@ -43,11 +47,14 @@ def _problems_of(path: Steps) -> list[str]:
 
 
 @lru_cache(maxsize=READ_KEPT)
-def _read(form: bytes, *, pattern: bool) -> tuple[RuleContent | None, tuple[str, ...]]:
+def _read(text: bytes, *, pattern: bool) -> tuple[RuleContent | None, tuple[str, ...]]:
     """The rule that these fields come to, or the reasons against it."""
-    descriptor = {"key": "key", "value": "*" if pattern else "value", **json.loads(form)}
+    fields = json.loads(text)
+    if unknown := _unknown(fields):
+        return None, tuple(unknown)
+    descriptor = {"key": "key", "value": "*" if pattern else "value", **fields}
     read = read_descriptor(descriptor)
     if read.problems:
         return None, tuple(problem.reason for problem in read.problems)
     ((_, node, _, shared),) = read.rules.finish()["key"].rules()
-    return RuleContent(node.limit, shared), ()
+    return RuleContent(node.limit, shared, form_of(RuleContent(node.limit, shared))), ()

@@ -5,7 +5,7 @@ rules. It is refused if it can't be read, and if it makes no sense with a rule w
 again with every change of the rules.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -93,7 +93,7 @@ class OverlayTaker:
         """Hand over an overlay."""
         return Outcome(await self._store.take_overlay(source.files))
 
-    async def change(self, changes: ChangesOf) -> Outcome:
+    async def change(self, make: Callable[[], ChangesOf | None]) -> Outcome | None:
         """An overlay changes as a whole."""
         raise OtherVersion("an overlay changes as a whole")
 

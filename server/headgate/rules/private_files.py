@@ -4,52 +4,84 @@ may have written them.
     <magic> <format> <sha256 of the rest> <bytes of the rest>\\n
     the rest
 
-A file is written beside its place, synced and renamed, so a kill at any moment leaves the old file or the new one. It
-is used only if it is a plain file of the user that we are, that no other user may read or write, and whole by its
-digest. Anything else is refused by name.
+A file is written beside its place, line by line, synced and renamed, so a kill at any moment leaves the old file or the
+new one. It is used only if it is a plain file of the user that we are, that no other user may read or write, and whole
+by its digest. Anything else is refused by name.
 """
 
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from headgate.rules.problems import NoSnapshot, SnapshotError
 
 MAGIC = "headgate-rules-snapshot"
-FORMAT = 8
+FORMAT = 9
 """Goes up whenever an older program would misread what a newer one writes, or the other way round."""
 
 MODE = 0o600
 """Mode of the files: rules may name customers, and are served as they are, so only the owner reads or writes them."""
 
-STALE_TEMP_S = 3600.0
-"""A temporary file this old belongs to a process that was killed; a younger one may be in use."""
+STALE_S = 3600.0
+"""A file this old that nothing leads to belongs to a process that was killed; a younger one may be in use."""
 
 
-def write_private(path: Path, lines: Sequence[bytes]) -> int:
+_numbers = itertools.count()
+"""Numbers of temporary files: several threads may write at a time."""
+
+
+def write_private(path: Path, lines: Iterable[bytes]) -> int:
     """Write a file atomically; return its size. The caller syncs the directory (`sync_directory`)."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    checksum = hashlib.sha256()
-    for line in lines:
-        checksum.update(line)
-    size = sum(map(len, lines))
-    head = f"{MAGIC} {FORMAT} {checksum.hexdigest()} {size}\n".encode()
+    temporary, size = write_beside(path, lines)
+    take_place(temporary, path)
+    return size
+
+
+def write_beside(path: Path, lines: Iterable[bytes]) -> tuple[Path, int]:
+    """Write a file that may take that place; return it, and its size. Lines are written as they come."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{next(_numbers)}.tmp")
     try:
         with open(temporary, "wb", opener=open_private) as file:
-            file.write(head)
-            file.writelines(lines)
+            # What the head says is known at the end.
+            head = len(_head("0" * 64, 0))
+            file.seek(head)
+            checksum, size = hashlib.sha256(), 0
+            for line in lines:
+                checksum.update(line)
+                size += file.write(line)
+            file.seek(0)
+            file.write(_head(checksum.hexdigest(), size))
             file.flush()
             os.fsync(file.fileno())
+    except BaseException:
+        discard(temporary)
+        raise
+    return temporary, head + size
+
+
+def _head(checksum: str, size: int) -> bytes:
+    """Write a head; all have one length."""
+    return f"{MAGIC} {FORMAT} {checksum} {size:020}\n".encode()
+
+
+def take_place(temporary: Path, path: Path) -> None:
+    """Put a file that was written beside a place there."""
+    try:
         os.replace(temporary, path)
     except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        discard(temporary)
         raise
-    return len(head) + size
+
+
+def discard(path: Path) -> None:
+    """Remove a file, if it is there and that can be."""
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def open_private(path: str, flags: int) -> int:
@@ -72,12 +104,12 @@ def sync_directory(directory: Path) -> None:
         os.close(handle)
 
 
-def remove_stale(directory: Path, newest: Path) -> None:
-    """Remove temporary files of killed processes, by the time of a file just written: so no clock is read."""
+def remove_stale(paths: Iterable[Path], newest: Path) -> None:
+    """Remove files of killed processes, by the time of a file just written: so no clock is read."""
     now = newest.stat().st_mtime
-    for path in directory.glob("*.tmp"):
+    for path in paths:
         with contextlib.suppress(OSError):
-            if now - path.stat().st_mtime > STALE_TEMP_S:
+            if now - path.stat().st_mtime > STALE_S:
                 path.unlink()
 
 

@@ -24,7 +24,8 @@ from headgate.rules.tree import NOWHERE, Level, RuleNode, unpack_place
 from headgate.rules.tree_edit import node_at
 
 Trail = tuple[tuple[str, str, str | None], ...]
-"""Changes of single rules: the version before each, and the first step of its path; None: any value of that key."""
+"""Changes of rules, the latest first: the first step of each path (None: any value of that key), and the version that
+they were made to; empty where others behind it were made to the same."""
 
 MOST_TRAIL: Final = 16
 """Changes that are remembered: what happens within a second, at a thousand a minute."""

@@ -5,11 +5,13 @@ Lines are lists, after a head; the first item says of which kind:
 
     [[path, name, digest], text]              a file that the domain was made of, packed
     [slot number, {value: node number}]       a part of a large slot
-    [null, limit, is_rule, level, origins]    the next node (limit: an index, or null)
+    [false, values]                           the next limit
+    [null, limit, is_rule, level, origins]    the next node (limit: its number, or null)
     [true, level]                             the domain's own level: the last line
 
 A level is a list of [key, values, wildcards, any], where values is a dict, or the number of a large slot whose parts
-came before, and nodes are named by their numbers. A node comes after those that its level names.
+came before, and nodes are named by their numbers. A node comes after those that its level names, and after its limit;
+so lines are made and read one after the other, and never held all at once.
 """
 
 import json
@@ -51,34 +53,33 @@ def _dump(value: Any) -> bytes:
 # Writing
 
 
-def encode_domain(domain: Domain, pause: Callable[[], None]) -> list[bytes]:
-    """Write a domain; `pause` is called between the lines."""
-    encoder = _Encoder()
-    lines = [_dump([[file.path, file.name, file.digest], b64encode(file.packed).decode()]) for file in domain.files]
-    for record in encoder.records(domain.level):
-        lines.append(_dump(record))
+def encode_domain(domain: Domain, pause: Callable[[], None]) -> Iterator[bytes]:
+    """Write a domain, line by line; `pause` is called between them."""
+    yield _dump(
+        {
+            "domain": domain.name,
+            "shard_by": domain.shard_by,
+            "request_limits": domain.request_limits,
+            "total": f"{unmarked(domain).total:x}",
+            "count": domain.count,
+            "layers": domain.under.layers,
+            "clashes": [[item.file, item.line, item.reason] for item in domain.under.clashes],
+            "met": sorted(domain.under.met),
+            "marks": marks_json(domain.marks),
+        }
+    )
+    for file in domain.files:
+        yield _dump([[file.path, file.name, file.digest], b64encode(file.packed).decode()])
+    for record in _Encoder().records(domain.level):
+        yield _dump(record)
         pause()
-    head = {
-        "domain": domain.name,
-        "shard_by": domain.shard_by,
-        "request_limits": domain.request_limits,
-        "total": f"{unmarked(domain).total:x}",
-        "count": domain.count,
-        "layers": domain.under.layers,
-        "clashes": [[item.file, item.line, item.reason] for item in domain.under.clashes],
-        "met": sorted(domain.under.met),
-        "marks": marks_json(domain.marks),
-        "limits": [[getattr(limit, name) for name in _LIMIT_FIELDS] for limit in encoder.limits],
-    }
-    return [_dump(head), *lines]
 
 
 class _Encoder:
     """Numbers nodes in the order in which they are written: children first."""
 
     def __init__(self) -> None:
-        self.limits: list[Limit] = []
-        self._limit_index: dict[int, int] = {}
+        self._limits: dict[int, int] = {}
         self._numbers: dict[int, int] = {}
         self._large_slots = 0
 
@@ -118,17 +119,17 @@ class _Encoder:
         number = self._numbers.get(id(node))
         if number is None:
             level = None if node.children is None else (yield from self._level(node.children))
+            limit = None if node.limit is None else (yield from self._limit(node.limit))
             number = self._numbers[id(node)] = len(self._numbers)
-            yield [None, self._limit(node.limit), node.is_rule, level, dict(node.origins)]
+            yield [None, limit, node.is_rule, level, dict(node.origins)]
         return number
 
-    def _limit(self, limit: Limit | None) -> int | None:
-        if limit is None:
-            return None
-        index = self._limit_index.setdefault(id(limit), len(self.limits))
-        if index == len(self.limits):
-            self.limits.append(limit)
-        return index
+    def _limit(self, limit: Limit) -> Generator[Any, None, int]:
+        number = self._limits.get(id(limit))
+        if number is None:
+            number = self._limits[id(limit)] = len(self._limits)
+            yield [False, [getattr(limit, name) for name in _LIMIT_FIELDS]]
+        return number
 
 
 # Reading
@@ -137,7 +138,7 @@ class _Encoder:
 def decode_domain(lines: Iterator[bytes], pause: Callable[[], None]) -> Domain:
     """Read a domain. Raises RulesError, or one of the errors of reading JSON that is not what it should be."""
     head = json.loads(next(lines))
-    decoder = _Decoder([_limit(values) for values in head["limits"]])
+    decoder = _Decoder()
     for line in lines:
         decoder.record(*json.loads(line))
         pause()
@@ -167,8 +168,8 @@ def _under(head: dict[str, Any]) -> Under:
 
 
 class _Decoder:
-    def __init__(self, limits: list[Limit]) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
+        self._limits: list[Limit] = []
         self._large_slots: dict[int, dict[str, RuleNode]] = {}
         self._nodes: list[RuleNode] = []
         self.root: Level | None = None
@@ -185,6 +186,8 @@ class _Decoder:
             self._nodes.append(RuleNode(own, children, is_rule=is_rule, origins=origins or NO_ORIGINS))
         elif kind is True:
             self.root = self._level(*content)
+        elif kind is False:
+            self._limits.append(_limit(*content))
         else:
             self._large_slots.setdefault(kind, {}).update(self._values(*content))
 

@@ -35,18 +35,21 @@ def marks_of(domain: str, said: dict[str, Any] | None) -> Marks:
     if said is None:
         return NO_MARKS
     rollout = said["rollout"]
-    shadows = tuple(Shadow(_steps(path), int(until_ms)) for path, until_ms in said["shadows"])
+    shadows = tuple(Shadow(steps_of(path), int(until_ms)) for path, until_ms in said["shadows"])
     return Marks(None if rollout is None else _rollout(domain, rollout), shadows, int(said["total"], 16))
 
 
 def _rollout(domain: str, said: dict[str, Any]) -> Rollout:
     changes = [
-        (path := _steps(item), None if fields is None else read_rule(domain, path, fields))
+        (path := steps_of(item), None if fields is None else read_rule(domain, path, fields))
         for item, fields in said["changes"]
     ]
-    orders = [SlotOrder(_steps(above), str(key), tuple(map(str, patterns))) for above, key, patterns in said["orders"]]
+    orders = [
+        SlotOrder(steps_of(above), str(key), tuple(map(str, patterns))) for above, key, patterns in said["orders"]
+    ]
     return Rollout(str(said["name"]), int(said["share"]), tuple(changes), tuple(orders))
 
 
-def _steps(path: list[Any]) -> Steps:
+def steps_of(path: list[Any]) -> Steps:
+    """Read a path."""
     return tuple((str(key), str(value)) for key, value in path)

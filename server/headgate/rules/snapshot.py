@@ -2,17 +2,18 @@
 
     rules.snapshot            the domains, and the number of the set
     rules/<name>.domain       one domain as a whole (saved_domain.py), named by a digest of its name
-    rules/<name>.changes      changes of single rules since then, a line each (saved_changes.py)
+    rules/<name>.<v>.changes  changes of single rules since its version v, a line each (saved_changes.py)
 
-A set costs the disk what changed in it: the domains that did, or, where rules changed one by one, a line. Several
-processes may write here; each writes what it has in force, whole, and they follow the same rules.
+A set costs the disk what changed in it: the domains that did, or, where rules changed one by one, a line; how these
+become a whole again is saved_place.py's matter. Several processes may write here; each writes what it has in force,
+whole, and they follow the same rules.
 """
 
 import contextlib
 import hashlib
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,18 +23,13 @@ from headgate.rules.overlay import OverlayReport
 from headgate.rules.private_files import read_private, remove_stale, sync_directory, write_private
 from headgate.rules.problems import NoSnapshot, Problem, RulesError, SnapshotError
 from headgate.rules.ruleset import Domain, RuleSet, rule_set
-from headgate.rules.saved_changes import append_changes, with_saved_changes
-from headgate.rules.saved_domain import decode_domain, encode_domain
+from headgate.rules.saved_changes import SUFFIX, with_saved_changes
+from headgate.rules.saved_domain import decode_domain
+from headgate.rules.saved_place import SavedPlace
 from headgate.rules.source import SourceFile
 
 FILE_NAME = "rules.snapshot"
 FOLDER = "rules"
-
-MOST_CHANGES_BYTES = 16 * 1024 * 1024
-"""Size of a domain's changes at which it is written as a whole again: some 100,000, which a start makes in seconds."""
-
-LEAST_CHANGES_BYTES = 1024 * 1024
-"""Size of changes that is not worth it, however small the domain."""
 
 _BROKEN = (ValueError, TypeError, KeyError, IndexError, StopIteration, RecursionError, AttributeError, RulesError)
 """Errors of reading what is whole and yet makes no sense."""
@@ -49,6 +45,8 @@ class Snapshot:
     saved_ms: int
     merge_domains: bool
     """The setting that its domains were made with."""
+    changes: Mapping[str, tuple[str, ...]]
+    """The versions from which the changes of each domain go on, file after file."""
 
 
 def _pause() -> None:
@@ -67,58 +65,84 @@ class SnapshotWriter:
     def __init__(self, directory: Path, *, merge_domains: bool = False) -> None:
         self._directory = directory
         self._merge_domains = merge_domains
-        self._saved: dict[str, Domain] = {}
-        self._sizes: dict[str, int] = {}
-        """Bytes of the domains' files."""
+        self._places: dict[str, SavedPlace] = {}
+        """Places of the domains that are listed."""
+        self._due: set[str] = set()
+        """Domains that may have to be written as a whole."""
 
-    def loaded(self, rules: RuleSet) -> None:
+    def loaded(self, saved: Snapshot) -> None:
         """Hear what was read back from here: it need not be written again."""
-        self._saved = dict(rules.domains)
-        for name in rules.domains:
+        for name, domain in saved.rules.domains.items():
             with contextlib.suppress(OSError):
-                self._sizes[name] = domain_file(self._directory, name).stat().st_size
+                place = SavedPlace(domain_file(self._directory, name))
+                place.loaded(domain, saved.changes[name])
+                self._places[name] = place
+                if place.is_due:
+                    self._due.add(name)
 
     def save(self, rules: RuleSet, saved_ms: int, pause: Callable[[], None] = _pause) -> Path:
         """Write the domains that changed, and the list of all. A kill at any moment leaves each as it was, or new."""
-        (self._directory / FOLDER).mkdir(parents=True, exist_ok=True, mode=0o700)
-        changed = [domain for name, domain in rules.domains.items() if self._saved.get(name) is not domain]
-        for domain in changed:
-            self._write(domain, pause)
-        sync_directory(self._directory / FOLDER)
+        folder = self._directory / FOLDER
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        others = [domain for domain in rules.domains.values() if not self._has(domain)]
+        written = {domain.name: self._written(domain, pause) for domain in others}
+        sync_directory(folder)
         path = self._list(rules, saved_ms)
-        for name in [name for name in self._saved if name not in rules.domains]:
-            self._remove(name)
-        remove_stale(self._directory, path)
-        remove_stale(self._directory / FOLDER, path)
+        self._places |= written
+        for place in written.values():
+            place.tidy()
+        for name in [name for name in self._places if name not in rules.domains]:
+            self._places.pop(name).remove()
+        self._remove_stale(path, written)
         return path
 
-    def append(self, rules: RuleSet, before: RuleSet, changes: list[Change], saved_ms: int) -> None:
-        """Save a set that differs from the one before it, which is saved, by these changes."""
-        names = dict.fromkeys(change.domain for change in changes)
-        if any(not self._append(name, before, rules, changes) for name in names):
+    def append(self, rules: RuleSet, before: RuleSet, changes: Sequence[Change], saved_ms: int) -> None:
+        """Save a set that differs from the one before it by these changes."""
+        own: dict[str, list[Change]] = {}
+        for change in changes:
+            own.setdefault(change.domain, []).append(change)
+        kept = [self._append(name, before, rules, some, saved_ms) for name, some in own.items()]
+        if not all(kept):
             self.save(rules, saved_ms)
 
-    def _append(self, name: str, before: RuleSet, after: RuleSet, changes: list[Change]) -> bool:
-        """Append one domain's changes to its file, if that is worth it."""
-        old, new = before.domain(name), after.domain(name)
-        if old is None or new is None or self._saved.get(name) is not old:
-            return False
-        if old is new:
-            return True
-        path = domain_file(self._directory, name)
-        most = min(MOST_CHANGES_BYTES, max(LEAST_CHANGES_BYTES, self._sizes.get(name, 0) // 2))
-        own = [change for change in changes if change.domain == name]
-        if not append_changes(path.with_suffix(".changes"), old.version, new.version, own, most):
-            return False
-        self._saved[name] = new
+    @property
+    def is_due(self) -> bool:
+        """Return true if a domain may have so many changes that it has to be written as a whole: `rewrite` does."""
+        return bool(self._due)
+
+    def rewrite(self, pause: Callable[[], None] = _pause) -> None:
+        """Write domains with many changes as a whole. Another thread may do it, beside all else. Raises OSError."""
+        while self._due:
+            place = self._places.get(self._due.pop())
+            if place is not None:
+                place.rewrite(pause)
+
+    def _has(self, domain: Domain) -> bool:
+        place = self._places.get(domain.name)
+        return place is not None and place.has(domain)
+
+    def _append(self, name: str, before: RuleSet, after: RuleSet, changes: list[Change], saved_ms: int) -> bool:
+        """Append one domain's changes to its file; false where the list of domains has to be written too."""
+        old, new, place = before.domain(name), after.domain(name), self._places.get(name)
+        if old is None or new is None or place is None:
+            return old is new
+        if old is not new:
+            place.append(old, new, changes, saved_ms)
+        if place.is_due:
+            self._due.add(name)
         return True
 
-    def _write(self, domain: Domain, pause: Callable[[], None]) -> None:
-        path = domain_file(self._directory, domain.name)
-        self._sizes[domain.name] = write_private(path, encode_domain(domain, pause))
-        with contextlib.suppress(FileNotFoundError):
-            path.with_suffix(".changes").unlink()
-        self._saved[domain.name] = domain
+    def _written(self, domain: Domain, pause: Callable[[], None]) -> SavedPlace:
+        place = self._places.get(domain.name) or SavedPlace(domain_file(self._directory, domain.name))
+        place.write(domain, pause)
+        return place
+
+    def _remove_stale(self, newest: Path, written: Mapping[str, SavedPlace]) -> None:
+        folder = self._directory / FOLDER
+        places = {domain_file(self._directory, name).stem: place for name, place in written.items()}
+        changes = [(path, places.get(path.name.partition(".")[0])) for path in folder.glob(f"*{SUFFIX}")]
+        beside = [path for path, place in changes if place is not None and not place.leads_to(path)]
+        remove_stale([*self._directory.glob("*.tmp"), *folder.glob("*.tmp"), *beside], newest)
 
     def _list(self, rules: RuleSet, saved_ms: int) -> Path:
         path = self._directory / FILE_NAME
@@ -130,30 +154,24 @@ class SnapshotWriter:
         sync_directory(self._directory)
         return path
 
-    def _remove(self, name: str) -> None:
-        path = domain_file(self._directory, name)
-        for gone in (path, path.with_suffix(".changes")):
-            with contextlib.suppress(OSError):
-                gone.unlink()
-        self._saved.pop(name, None)
-        self._sizes.pop(name, None)
-
 
 def load(directory: Path, pause: Callable[[], None] = _pause) -> Snapshot:
     """Read the saved set back, or raise a `SnapshotError` that says why it can't be."""
     path = directory / FILE_NAME
     head = _sensible(path, lambda: json.loads(b"".join(read_private(path))))
     names = _sensible(path, lambda: [str(name) for name in head["domains"]])
-    domains = {name: _load_domain(directory, name, pause) for name in names}
-    return _sensible(path, lambda: _snapshot(head, domains))
+    loaded = {name: _load_domain(directory, name, pause) for name in names}
+    return _sensible(path, lambda: _snapshot(head, loaded))
 
 
-def _snapshot(head: dict[str, Any], domains: dict[str, Domain]) -> Snapshot:
+def _snapshot(head: dict[str, Any], loaded: dict[str, tuple[Domain, tuple[str, ...]]]) -> Snapshot:
     layers = tuple(
         SourceFile.saved(path, b64decode(packed), name, digest) for path, name, digest, packed in head["layers"]
     )
-    rules = rule_set(domains).numbered(int(head["counter"])).under(_report(**head["overlay"]), layers)
-    return Snapshot(rules, int(head["saved_ms"]), bool(head["merge_domains"]))
+    rules = rule_set({name: domain for name, (domain, _) in loaded.items()})
+    rules = rules.numbered(int(head["counter"])).under(_report(**head["overlay"]), layers)
+    changes = {name: versions for name, (_, versions) in loaded.items()}
+    return Snapshot(rules, int(head["saved_ms"]), bool(head["merge_domains"]), changes)
 
 
 def _report(entries: int, clashes: list[Any], unmatched: list[Any]) -> OverlayReport:
@@ -170,11 +188,11 @@ def _sensible(path: Path, read: Callable[[], T]) -> T:
         raise SnapshotError(f"{path}: not readable as a snapshot ({type(error).__name__}: {error})") from None
 
 
-def _load_domain(directory: Path, name: str, pause: Callable[[], None]) -> Domain:
+def _load_domain(directory: Path, name: str, pause: Callable[[], None]) -> tuple[Domain, tuple[str, ...]]:
     path = domain_file(directory, name)
     try:
         lines = read_private(path)
     except NoSnapshot:
         raise SnapshotError(f"{path}: the file of domain {name!r} is missing") from None
     domain = _sensible(path, lambda: decode_domain(lines, pause))
-    return with_saved_changes(domain, path.with_suffix(".changes"))
+    return with_saved_changes(domain, path)

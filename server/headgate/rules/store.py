@@ -12,12 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import structlog
 
 from headgate.clock import Clock
-from headgate.rules import snapshot
 from headgate.rules.acceptance import accepted, accepted_source, refused_domains, unread_of_no_domain
 from headgate.rules.changes import changed
 from headgate.rules.compiling import NOTHING, Compiled, compile_changed
@@ -26,16 +25,19 @@ from headgate.rules.directory_feed import DirectoryFeed
 from headgate.rules.feed import ChangesOf, Feed, Outcome, RefusedDomain, Taker
 from headgate.rules.marks import Marks
 from headgate.rules.model import Version
+from headgate.rules.on_disk import RulesOnDisk
 from headgate.rules.overlay_state import Files, OverlayState, OverlayTaker, Tried, check_overlay, choose
 from headgate.rules.pace import Pace
-from headgate.rules.problems import NoSnapshot, OtherVersion, Problem, RulesError, SnapshotError
+from headgate.rules.problems import OtherVersion, Problem, RulesError
 from headgate.rules.ruleset import NO_RULES, RuleSet
-from headgate.rules.snapshot import Snapshot, SnapshotWriter
+from headgate.rules.snapshot import Snapshot
 from headgate.rules.source import RulesSource
 from headgate.rules.status import RuleStatus, SourceKind
 
 LOGGED_PROBLEMS = 100
 """Log lines per refused change; the status holds all problems."""
+
+_T = TypeVar("_T")
 
 AcceptBy = Literal["domain", "all"]
 """The part of a set with problems that is refused: the domains that have them, or the whole set."""
@@ -94,17 +96,20 @@ class RuleStore:
         """True while a set is compiled: what is in force is not old, what is newer takes long."""
         self._defaults = defaults.to_file()
         self._clock = clock
-        self._data_dir = data_dir
         self._merge_domains = merge_domains
         self._accept_by = accept
         self._start_empty = start_empty
         self._on_rules = on_rules
-        self._writer = None if data_dir is None else SnapshotWriter(data_dir, merge_domains=merge_domains)
         self._saved: Snapshot | None = None
         """The last good set, while the first one is judged."""
         self._compiled = NOTHING
         self._restored = False
         self._log = logger if logger is not None else structlog.get_logger("headgate.rules")
+        self._disk = (
+            None
+            if data_dir is None
+            else RulesOnDisk(data_dir, merge_domains=merge_domains, clock=clock, logger=self._log)
+        )
         self._stop = threading.Event()
         self._executor: ThreadPoolExecutor | None = None
         self._changing = asyncio.Lock()
@@ -126,7 +131,8 @@ class RuleStore:
         Unusable rules are logged as an error. Raises `RulesError` when there are no last good ones either, unless it
         may start empty. A feed that has nothing yet is waited for: with the last good rules, else with none.
         """
-        self._saved = self._load_saved()
+        # Domains need not be compiled again where their files are the same.
+        self._saved = None if self._disk is None else self._disk.load(self._pace(polite=False).breathe)
         self._offer_first_overlay()
         try:
             source = self.feed.first()
@@ -141,22 +147,6 @@ class RuleStore:
             self.cannot_read(error)
         self._saved = None
         return self.current
-
-    def _load_saved(self) -> Snapshot | None:
-        """Read the last good set, whose domains need not be compiled again where their files are the same."""
-        if self._data_dir is None or self._writer is None:
-            return None
-        try:
-            saved = snapshot.load(self._data_dir, self._pace(polite=False).breathe)
-        except NoSnapshot as missing:
-            self._log.debug("no_last_good_rules", reason=str(missing))
-            return None
-        except SnapshotError as error:
-            # It is saved again when rules are in force; the log says why the file was refused.
-            self._log.warning("rules_snapshot_not_used", reason=str(error))
-            return None
-        self._writer.loaded(saved.rules)
-        return saved
 
     def _begin_without_feed(self) -> None:
         """Serve the last good rules, under the overlay of today, or none."""
@@ -271,11 +261,8 @@ class RuleStore:
 
     def _bring(self, rules: RuleSet, pace: Pace) -> None:
         """Save rules that come into force, and tell who keeps their text."""
-        if self._writer is not None:
-            try:
-                self._writer.save(rules, self._clock.now_ms(), pace.breathe)
-            except OSError as error:
-                self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
+        if self._disk is not None:
+            self._disk.save(rules, pace.breathe)
         self._on_rules(rules)
 
     # Following
@@ -287,11 +274,16 @@ class RuleStore:
         follow = [self._follow(self.feed, self)]
         if self.overlay.feed is not None:
             follow.append(self._follow(self.overlay.feed, OverlayTaker(self)))
+        if self._disk is not None:
+            self._disk.begin()
+        self._rewrite_due()
         try:
             await asyncio.gather(*follow)
         finally:
             self._stop.set()
             self._executor.shutdown(wait=False, cancel_futures=True)
+            if self._disk is not None:
+                self._disk.end()
 
     async def _follow(self, feed: Feed, taker: Taker) -> None:
         while True:
@@ -311,13 +303,20 @@ class RuleStore:
                 self.cannot_read(error)
         return Outcome(self.current.version, self.status.refused)
 
-    async def change(self, changes: ChangesOf) -> Outcome:
+    async def change(self, make: Callable[[], ChangesOf | None]) -> Outcome | None:
         """Make changes of single rules beside the serving loop, and bring the set that they lead to into force."""
         async with self._changing:
-            self._settle(await self._aside(partial(self._changed, changes, self.current)))
+            verdict = await self._aside(partial(self._changed, make, self.current))
+            if verdict is None:
+                return None
+            self._settle(verdict)
+        self._rewrite_due()
         return Outcome(self.current.version)
 
-    def _changed(self, changes: ChangesOf, before: RuleSet, _pace: Pace) -> _Verdict:
+    def _changed(self, make: Callable[[], ChangesOf | None], before: RuleSet, _pace: Pace) -> _Verdict | None:
+        changes = make()
+        if changes is None:
+            return None
         if self.overlay.feed is not None:
             raise OtherVersion("an overlay lies over the rules, and is laid over whole domains")
         if before.version.digest != changes.before:
@@ -325,12 +324,13 @@ class RuleStore:
         rules = changed(before, changes.changes)
         if rules.version.digest != changes.after:
             raise OtherVersion(f"changes that lead to {rules.version.digest}, and not to {changes.after} as they say")
-        if self._writer is not None:
-            try:
-                self._writer.append(rules, before, list(changes.changes), self._clock.now_ms())
-            except OSError as error:
-                self._log.error("rules_not_saved", data_dir=str(self._data_dir), reason=str(error))
+        if self._disk is not None:
+            self._disk.append(rules, before, changes.changes)
         return _Verdict(rules, NOTHING, self.overlay.in_force or ())
+
+    def _rewrite_due(self) -> None:
+        if self._disk is not None:
+            self._disk.rewrite_due(self._pace(polite=True).breathe)
 
     async def take_overlay(self, files: Files) -> Version:
         """Check an overlay beside the serving loop, and lay it over the rules in force."""
@@ -346,7 +346,7 @@ class RuleStore:
                 self.refuse_overlay(error.problems)
         return self.current.version
 
-    async def _aside(self, judge: Callable[[Pace], _Verdict]) -> _Verdict:
+    async def _aside(self, judge: Callable[[Pace], _T]) -> _T:
         """Judge in the thread that reads, beside the serving loop."""
         self.loading = True
         try:

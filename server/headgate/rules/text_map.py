@@ -10,7 +10,7 @@ small ones, until it is built anew.
 """
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, Generic, TypeVar
 
 BUCKET_ENTRIES: Final = 85
@@ -86,23 +86,27 @@ class TextMap(Generic[V]):
 
     def put(self, text: str, value: V) -> "TextMap[V]":
         """Return a map in which the text has this value; the numbers of its bucket are not known any more."""
-        place = hash(text)
-        bucket = self._bucket(place)
-        entries = bucket.entries.copy()
-        entries[text] = value
-        count = self._count + len(entries) - len(bucket.entries)
-        changed = self._with(place, TextBucket(bucket.bits, entries), None, count)
-        while len(changed._bucket(place).entries) > BUCKET_ENTRIES and changed._bucket(place).bits < MOST_BITS:
-            changed = changed._split(place)
-        return changed
+        return self.changed({text: value})
 
-    def without(self, text: str) -> "TextMap[V]":
-        """Return a map that lacks the text, which must be there."""
-        place = hash(text)
-        bucket = self._bucket(place)
-        entries = bucket.entries.copy()
-        del entries[text]
-        return self._with(place, TextBucket(bucket.bits, entries), None, self._count - 1)
+    def changed(self, values: Mapping[str, V | None]) -> "TextMap[V]":
+        """Return a map in which each of these texts has its value, or, with None, is not there: each bucket and each
+        row that they are in is copied once. The numbers of these buckets are not known any more."""
+        edit = _Edit(self._rows)
+        for text, value in values.items():
+            entries = edit.entries(hash(text))
+            if value is None:
+                entries.pop(text, None)
+            else:
+                entries[text] = value
+        made = TextMap(edit.rows(), self._count + edit.added())
+        full = edit.full()
+        while full:
+            place = full.pop()
+            bucket = made._bucket(place)
+            if len(bucket.entries) > BUCKET_ENTRIES and bucket.bits < MOST_BITS:
+                made = made._split(place)
+                full += (place, place ^ (1 << bucket.bits))
+        return made
 
     def _buckets(self) -> Iterator[TextBucket[V]]:
         """Each bucket once: at the first of its places in the table."""
@@ -143,6 +147,50 @@ class TextMap(Generic[V]):
             row = self._rows[0]
             return TextMap((row + row,), self._count)
         return TextMap(self._rows + self._rows, self._count)
+
+
+class _Edit(Generic[V]):
+    """Rows of a map that is being made from another: what is touched is copied first."""
+
+    def __init__(self, rows: tuple[tuple[TextBucket[V], ...], ...]) -> None:
+        self._rows = rows
+        self._columns = len(rows[0])
+        self._changed: dict[int, list[TextBucket[V]]] = {}
+        self._made: dict[TextBucket[V], tuple[int, int]] = {}
+        """Buckets that are new, each with a place of it, and how many entries it had."""
+
+    def entries(self, place: int) -> dict[str, V]:
+        """Return the entries of a place, to be changed."""
+        line, column = (place >> ROW_BITS) & (len(self._rows) - 1), place & (self._columns - 1)
+        bucket = self._changed.get(line, self._rows[line])[column]
+        if bucket not in self._made:
+            made: TextBucket[V] = TextBucket(bucket.bits, bucket.entries.copy())
+            self._made[made] = (place, len(bucket.entries))
+            for position in range(place & ((1 << bucket.bits) - 1), len(self._rows) * self._columns, 1 << bucket.bits):
+                self._row(position >> ROW_BITS)[position & (self._columns - 1)] = made
+            bucket = made
+        return bucket.entries
+
+    def _row(self, line: int) -> list[TextBucket[V]]:
+        row = self._changed.get(line)
+        if row is None:
+            row = self._changed[line] = list(self._rows[line])
+        return row
+
+    def rows(self) -> tuple[tuple[TextBucket[V], ...], ...]:
+        """Return all rows."""
+        rows = list(self._rows)
+        for line, row in self._changed.items():
+            rows[line] = tuple(row)
+        return tuple(rows)
+
+    def added(self) -> int:
+        """Return by how many entries there are more."""
+        return sum(len(bucket.entries) - count for bucket, (_, count) in self._made.items())
+
+    def full(self) -> list[int]:
+        """Return a place of each bucket that has too many entries."""
+        return [place for bucket, (place, _) in self._made.items() if len(bucket.entries) > BUCKET_ENTRIES]
 
 
 def text_map(entries: dict[str, V], notes: "array[int] | None" = None) -> TextMap[V]:

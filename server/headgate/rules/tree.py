@@ -47,7 +47,7 @@ NO_ORIGINS: Mapping[str, str] = {}
 class RuleNode:
     """Node of a matched rule: a limit, or children, or both, or (to exempt) neither."""
 
-    __slots__ = ("children", "is_rule", "limit", "origins", "tail")
+    __slots__ = ("children", "form", "is_rule", "limit", "origins", "tail")
 
     def __init__(
         self,
@@ -63,6 +63,8 @@ class RuleNode:
         """False: it is there for its children alone, and goes with the last of them."""
         self.origins = origins
         """Fields of the limit that are not the rule's own, and where they come from."""
+        self.form = b""
+        """Canonical form of the rule, where it was asked for before; of a wildcard that shares it is never kept."""
         self.tail = b"" if limit is None else _tail(limit.algorithm, limit.window_ms)
 
 

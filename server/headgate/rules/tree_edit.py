@@ -1,13 +1,14 @@
-"""Trees of rules that differ in one rule from another: only the nodes on the way to it are made anew.
+"""Trees of rules that differ in some rules from another: only the nodes on the way to these are made anew, once.
 
 A rule stands at its path. The nodes above it are there as long as it is, or as they are rules themselves; so a rule
 that is put and deleted again leaves the tree as it was. A wildcard that is new goes behind those that are there.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from headgate.limiter.rule_name import Steps
-from headgate.rules.content import added, order_number
+from headgate.rules.content import added, form_of, order_number
 from headgate.rules.model import RuleContent
 from headgate.rules.text_map import TextMap, text_map
 from headgate.rules.tree import NOWHERE, KeySlot, Level, RuleNode, Wildcard
@@ -31,16 +32,39 @@ def node_at(level: Level | None, path: Steps) -> tuple[RuleNode, bool] | None:
 def rule_at(level: Level, path: Steps) -> RuleContent | None:
     """Find the rule of exactly this path; None where there is none, if only nodes below it have one."""
     found = node_at(level, path)
-    return RuleContent(found[0].limit, found[1]) if found is not None and found[0].is_rule else None
+    if found is None or not found[0].is_rule:
+        return None
+    node, shared = found
+    if shared:
+        return RuleContent(node.limit, shared=True)
+    node.form = node.form or form_of(RuleContent(node.limit))
+    return RuleContent(node.limit, form=node.form)
 
 
-def with_rule(level: Level, path: Steps, rule: RuleContent | None, leaf: RuleNode | None = None) -> tuple[Level, int]:
-    """Make the tree that has this rule at this path, or, with None, none; and what that adds to the sum of orders.
+def patterns_at(level: Level, above: Steps, key: str) -> list[str]:
+    """Return the wildcards of a key on a level, in order; none where there is no such level."""
+    found = node_at(level, above)
+    below = level if not above else None if found is None else found[0].children
+    slot = None if below is None else below.get(key)
+    return [] if slot is None else [wildcard.pattern for wildcard in slot.ordered]
 
-    `leaf` is a node of the same limit that is to be shared, where the rule has no children.
+
+@dataclass(frozen=True, slots=True)
+class RuleEdit:
+    """A rule that is to stand at a path; None: none is."""
+
+    rule: RuleContent | None
+    leaf: RuleNode | None = None
+    """A node of the same limit that is to be shared, where the rule has no children."""
+
+
+def with_rules(level: Level, edits: Mapping[Steps, RuleEdit]) -> tuple[Level, int]:
+    """Make the tree that has these rules at their paths, in one walk; and what that adds to the sum of orders.
+
+    Where a wildcard is taken out of its order and put in again, each is a walk of its own.
     """
-    edit = _Edit(rule, leaf)
-    return edit.level(level, (), path), edit.orders
+    walk = _Walk()
+    return walk.level(level, (), list(edits.items())), walk.orders
 
 
 def reordered(level: Level, above: Steps, key: str, patterns: Sequence[str]) -> Level:
@@ -52,7 +76,7 @@ def reordered(level: Level, above: Steps, key: str, patterns: Sequence[str]) -> 
         if slot is None or own is None or own[0].children is None:
             return level
         children = reordered(own[0].children, above[1:], key, patterns)
-        changed = _with_node(slot, value, _with_children(own[0], children), shared=own[1])
+        changed = _with_nodes(slot, {value: (_with_children(own[0], children), own[1])})
         return level if changed is None else level | {first: changed}
     if key not in level:
         return level
@@ -63,45 +87,62 @@ def reordered(level: Level, above: Steps, key: str, patterns: Sequence[str]) -> 
     return level | {key: KeySlot(key, slot.values, index, slot.any_node, slot.any_place)}
 
 
-class _Edit:
-    """One change, on its way down the tree."""
+_Edits = list[tuple[Steps, RuleEdit]]
 
-    def __init__(self, rule: RuleContent | None, leaf: RuleNode | None) -> None:
-        self._rule = rule
-        self._leaf = leaf
+
+class _Walk:
+    """Some changes, on their way down the tree."""
+
+    def __init__(self) -> None:
         self.orders = 0
 
-    def level(self, level: Level, above: Steps, path: Steps) -> Level:
-        key, value = path[0]
-        slot = level.get(key) or KeySlot(key, _NO_VALUES)
-        own = _own_node(slot, value)
-        node, shared = (None, False) if own is None else own
-        if len(path) == 1:
-            node, shared = self._node(node), self._rule is not None and self._rule.shared
-        else:
-            children = None if node is None else node.children
-            node = _with_children(node, self.level(children or {}, above + path[:1], path[1:]))
-        changed = _with_node(slot, value, node, shared=shared)
-        self._note_order(above, slot, changed)
-        others = {name: other for name, other in level.items() if name != key or changed is not None}
-        return others if changed is None else others | {key: changed}
+    def level(self, level: Level, above: Steps, edits: _Edits) -> Level:
+        """Make the level below `above` in which these rules stand at their paths."""
+        by_key: dict[str, dict[str, _Edits]] = {}
+        for path, edit in edits:
+            key, value = path[len(above)]
+            by_key.setdefault(key, {}).setdefault(value, []).append((path, edit))
+        changed = level.copy()
+        for key, by_value in by_key.items():
+            slot = level.get(key) or KeySlot(key, _NO_VALUES)
+            nodes = {value: self._node(slot, (*above, (key, value)), some) for value, some in by_value.items()}
+            after = _with_nodes(slot, nodes)
+            self._note_order(above, slot, after)
+            if after is not None:
+                changed[key] = after
+            else:
+                changed.pop(key, None)
+        return changed
 
-    def _node(self, node: RuleNode | None) -> RuleNode | None:
-        """Make the node at the end of the path; None: nothing is left of it."""
-        children = None if node is None else node.children
-        rule = self._rule
-        if rule is None:
-            return None if children is None else RuleNode(None, children, is_rule=False)
-        if children is None and self._leaf is not None:
-            return self._leaf
-        return RuleNode(rule.limit, children, is_rule=True)
+    def _node(self, slot: KeySlot, way: Steps, edits: _Edits) -> tuple[RuleNode | None, bool]:
+        """Make the node at the end of a way, and say if it is a wildcard that shares; None: nothing is left of it."""
+        node, shared = _own_node(slot, way[-1][1]) or (None, False)
+        below = [(path, edit) for path, edit in edits if len(path) > len(way)]
+        if below:
+            children = None if node is None else node.children
+            node = _with_children(node, self.level(children or {}, way, below))
+        for path, edit in edits:
+            if len(path) == len(way):
+                node, shared = _with_rule(node, edit), edit.rule is not None and edit.rule.shared
+        return node, shared
 
     def _note_order(self, above: Steps, before: KeySlot, after: KeySlot | None) -> None:
+        if before.wildcards is (None if after is None else after.wildcards):
+            return
         old = [wildcard.pattern for wildcard in before.ordered]
         new = [] if after is None else [wildcard.pattern for wildcard in after.ordered]
         if old != new:
             left, right = order_number(above, before.key, old), order_number(above, before.key, new)
             self.orders = added(self.orders, right, -left)
+
+
+def _with_rule(node: RuleNode | None, edit: RuleEdit) -> RuleNode | None:
+    children, rule = None if node is None else node.children, edit.rule
+    if rule is None:
+        return None if children is None else RuleNode(None, children, is_rule=False)
+    if children is None and edit.leaf is not None:
+        return edit.leaf
+    return RuleNode(rule.limit, children, is_rule=True)
 
 
 def _own_node(slot: KeySlot, value: str) -> tuple[RuleNode, bool] | None:
@@ -122,28 +163,29 @@ def _with_children(node: RuleNode | None, children: Level) -> RuleNode | None:
     return RuleNode(node.limit, children or None, is_rule=node.is_rule)
 
 
-def _with_node(slot: KeySlot, value: str, node: RuleNode | None, *, shared: bool) -> KeySlot | None:
-    """Make the slot in which this value has this node, or none; None: nothing is left of the slot."""
-    values, wildcards, any_node, any_place = slot.values, slot.wildcards, slot.any_node, slot.any_place
-    if not value:
-        any_node, any_place = node, NOWHERE
-    elif is_pattern(slot.key, value):
-        wildcards = _with_wildcard(slot, value, node, shared=shared)
-    elif node is not None:
-        values = values.put(value, node)
-    elif values.get(value) is not None:
-        values = values.without(value)
+def _with_nodes(slot: KeySlot, nodes: Mapping[str, tuple[RuleNode | None, bool]]) -> KeySlot | None:
+    """Make the slot in which these values have these nodes, or none; None: nothing is left of the slot."""
+    any_node, any_place, wildcards = slot.any_node, slot.any_place, slot.wildcards
+    exact: dict[str, RuleNode | None] = {}
+    for value, (node, shared) in nodes.items():
+        if not value:
+            any_node, any_place = node, NOWHERE
+        elif is_pattern(slot.key, value):
+            wildcards = _with_wildcard(wildcards, slot.key, value, node, shared=shared)
+        elif node is not None or slot.values.get(value) is not None:
+            exact[value] = node
+    values = slot.values.changed(exact) if exact else slot.values
     if not len(values) and wildcards is None and any_node is None:
         return None
     return KeySlot(slot.key, values, wildcards, any_node, any_place)
 
 
 def _with_wildcard(
-    slot: KeySlot, pattern: str, node: RuleNode | None, *, shared: bool
+    wildcards: WildcardIndex[Wildcard] | None, key: str, pattern: str, node: RuleNode | None, *, shared: bool
 ) -> WildcardIndex[Wildcard] | None:
-    made = None if node is None else Wildcard(slot.key, pattern, shared=shared, node=node, place=NOWHERE)
+    made = None if node is None else Wildcard(key, pattern, shared=shared, node=node, place=NOWHERE)
     kept: list[Wildcard] = []
-    for item in slot.ordered:
+    for item in () if wildcards is None else wildcards.ordered:
         if item.pattern != pattern:
             kept.append(item)
         elif made is not None:

@@ -1,7 +1,7 @@
 """A logger that says at most once a second which rules are in force, however fast they change.
 
-The first change is logged at once, and the last one when a second is over: whoever reads the lines knows what is in
-force, and changes at a thousand a minute don't fill the log. Those between are there at debug level.
+The first change is logged at once, and the last one when a second is over, or the process ends: whoever reads the lines
+knows what is in force, and changes at a thousand a minute don't fill the log. Those between are there at debug level.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ class PacedLogger:
         """Source of the rules that the last line named."""
         self._free_s = float("-inf")
         """Time from which on a line is written at once."""
-        self._left: dict[str, Any] | None = None
-        """Fields of the last event, until its line is written."""
+        self._left: tuple[str, dict[str, Any]] | None = None
+        """Level and fields of the last event, until its line is written."""
 
     def __getattr__(self, level: str) -> Callable[..., None]:
         """Return the method of a level: `info`, `warning` and so on."""
@@ -39,28 +39,29 @@ class PacedLogger:
 
     def _emit(self, level: str, event: str, **fields: Any) -> None:
         if event == PACED:
-            self._pace(level, event, fields)
+            self._pace(level, fields)
         else:
             getattr(self._logger, level)(event, **fields)
 
-    def _pace(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def _pace(self, level: str, fields: dict[str, Any]) -> None:
         now_s, loop = self._clock.monotonic(), _loop()
         if loop is None or now_s >= self._free_s or fields.get("source") != self._source:
-            self._write(level, event, fields)
+            self._write(level, fields)
             return
         if self._left is None:
-            loop.call_later(self._free_s - now_s, self._write_left, level, event)
-        self._left = fields
+            loop.call_later(self._free_s - now_s, self.close)
+        self._left = level, fields
         self._logger.debug("rules_in_force", **fields)
 
-    def _write_left(self, level: str, event: str) -> None:
+    def close(self) -> None:
+        """Write the line that waits, if one does: its time has come, or the process ends."""
         if self._left is not None:
-            self._write(level, event, self._left)
+            self._write(*self._left)
 
-    def _write(self, level: str, event: str, fields: dict[str, Any]) -> None:
+    def _write(self, level: str, fields: dict[str, Any]) -> None:
         self._left = None
         self._source, self._free_s = fields.get("source"), self._clock.monotonic() + PAUSE_S
-        getattr(self._logger, level)(event, **fields)
+        getattr(self._logger, level)(PACED, **fields)
 
 
 def _loop() -> asyncio.AbstractEventLoop | None:

@@ -420,3 +420,11 @@ def test_what_is_no_command_is_usage(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("flag", ["--store", "--plane-store"])
+def test_a_store_and_an_upstream_are_refused_by_the_flag_that_was_given(
+    flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plane", flag, "postgresql://db/plane", "--upstream", "127.0.0.1:1", "--data-dir", "d"]) == 2
+    assert f"headgate: {flag}: upstream is given too: a relay's log" in capsys.readouterr().err

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -47,9 +47,15 @@ class RecordingStore(RuleStore):
         self.ways.append("files")
         return await super().take(source)
 
-    async def change(self, changes: ChangesOf) -> Outcome:
-        outcome = await super().change(changes)
-        self.ways.append("changes" if changes.changes else "nothing")
+    async def change(self, make: Callable[[], ChangesOf | None]) -> Outcome | None:
+        made: list[ChangesOf | None] = []
+
+        def noted() -> ChangesOf | None:
+            made.append(make())
+            return made[-1]
+
+        outcome = await super().change(noted)
+        self.ways.append("changes" if made[-1] is not None and made[-1].changes else "nothing")
         return outcome
 
 
@@ -143,7 +149,7 @@ async def test_a_restart_compiles_nothing_and_goes_on(tmp_path: Path) -> None:
             await until(lambda: store.status.in_sync, "the node to be in sync")
 
 
-async def test_wildcards_out_of_order_come_as_files(tmp_path: Path) -> None:
+async def test_wildcards_out_of_order_come_as_changes(tmp_path: Path) -> None:
     async with served(tmp_path) as (plane, address), following(tmp_path, address) as store:
         await change(plane, put("a*"), put("*b"))
         await arrived(plane, store)
@@ -151,7 +157,13 @@ async def test_wildcards_out_of_order_come_as_files(tmp_path: Path) -> None:
         later = RuleChange("edge", (("user", "a*"),), b'{"place": 1, ' + (LIMIT % 5)[1:])
         await change(plane, first, later)
         await arrived(plane, store)
-        assert store.ways[-1] == "files"
+        between = RuleChange("edge", (("user", "ab*"),), b'{"place": 0, ' + (LIMIT % 2)[1:])
+        await change(plane, between, RuleChange("edge", (("user", "*b"),), None))
+        await arrived(plane, store)
+        assert [limit_of(store, user) for user in ("abc", "ac")] == [2, 1]
+        assert set(store.ways[1:]) == {"changes"}
+    async with following(tmp_path, "127.0.0.1:1") as again:
+        assert [limit_of(again, user) for user in ("abc", "ac")] == [2, 1], "on disk too"
 
 
 # Marks
@@ -253,8 +265,16 @@ def test_any_entry_leads_a_rule_set_to_its_version(seed: int, tmp_path: Path) ->
             for _ in range(chance.randint(1, 3))
         ]
         changes = [item for item in changes if item.path or item.rule in (b"{}", None)]
+        changes += [
+            RuleChange(
+                "edge",
+                chance.choice(((("a", "x*"),), (("a", "*y"),), (("a", "x*y"),), (("a", "1"), ("b", "*")))),
+                chance.choice((b'{"place":%d,' % chance.randrange(4) + (LIMIT % 1)[1:], None)),
+            )
+            for _ in range(chance.randrange(3))
+        ]
         entry = log.change(changes, ANN)
         if entry is not None:
-            rules = changed(rules, rule_changes([entry], log.domains, {}))
+            rules = changed(rules, rule_changes([entry], log, {}))
             assert rules.version.digest == entry.position.version
     log.close()

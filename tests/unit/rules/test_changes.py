@@ -14,13 +14,13 @@ from headgate.rules.one_rule import read_rule
 from headgate.rules.pace import Pace
 from headgate.rules.problems import RulesError
 from headgate.rules.request_limits import RequestLimits
-from headgate.rules.ruleset import NO_RULES, Domain, RuleSet
+from headgate.rules.ruleset import MOST_TRAIL, NO_RULES, Domain, RuleSet
 from headgate.rules.yaml_text import flow
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.rules.saving import EVERYTHING
 from tests.unit.rules.support import compile_text, rules_text, saved_and_read
-from tests.unit.rules.test_rules_snapshot import EVERYTHING
 
 STEPS = st.tuples(st.sampled_from(["a", "b"]), st.sampled_from(["", "x", "y", "x*", "*y", "*"]))
 PATHS = st.lists(STEPS, min_size=1, max_size=3).map(tuple)
@@ -79,6 +79,48 @@ def test_the_changes_between_two_states_lead_from_one_to_the_other(one: list[Cha
     between = list(changes_between("d", domain_of(old), domain_of(new)))
     assert changed(old, between).version.digest == new.version.digest
     assert bool(between) == (old.version.digest != new.version.digest)
+
+
+@given(CHANGES, CHANGES, REQUESTS)
+def test_changes_in_one_walk_come_to_what_they_come_to_one_by_one(
+    first: list[Change], then: list[Change], entries: list[tuple[str, str]]
+) -> None:
+    together = one_by_one = changed(NO_RULES, [DomainSettings("d"), *first])
+    together = changed(together, then)
+    for change in then:
+        one_by_one = changed(one_by_one, [change])
+    assert together.version.digest == one_by_one.version.digest
+    assert dict(domain_of(together).rules()) == dict(domain_of(one_by_one).rules())
+    assert (together.count, together.match("d", entries)) == (one_by_one.count, one_by_one.match("d", entries))
+
+
+def test_a_wildcard_that_goes_and_comes_again_in_one_call_stands_behind_the_others() -> None:
+    first, second = put((("user", "a*"),), Limit(1, Unit.DAY)), put((("user", "*b"),), Limit(2, Unit.DAY))
+    rules = changed(NO_RULES, [first, second])
+    rules = changed(rules, [Delete("d", first.path), first])
+    match = rules.match("d", [("user", "ab")])
+    assert match is not None
+    assert match.limit.requests_per_unit == 2
+
+
+def test_many_rules_that_come_at_once_are_all_there() -> None:
+    rules = changed(NO_RULES, [put((("user", f"u{number}"),), Limit(1, Unit.DAY)) for number in range(5_000)])
+    rules = changed(rules, [Delete("d", (("user", f"u{number}"),)) for number in range(0, 5_000, 2)])
+    assert rules.count == len(domain_of(rules).level["user"].values) == 2_500
+    assert rules.match("d", [("user", "u4999")]) is not None
+    assert rules.match("d", [("user", "u4998")]) is None
+
+
+def test_changes_that_are_made_together_have_one_version_before_them() -> None:
+    """Whoever goes back to that version has met all of their places."""
+    before = changed(NO_RULES, [put((("user", "old"),), Limit(1, Unit.DAY))])
+    paths = [(("user", "ann"),), (("path", "/x"), ("user", "bob")), (("user", "ann"), ("path", "y"))]
+    after = changed(before, [put(path, Limit(1, Unit.DAY)) for path in paths])
+    version = domain_of(before).version
+    assert domain_of(after).trail[:2] == (("", "user", "ann"), (version, "path", "/x"))
+    assert domain_of(after).trail[2:] == domain_of(before).trail
+    many = changed(before, [put((("user", f"u{number}"),), Limit(1, Unit.DAY)) for number in range(MOST_TRAIL + 1)])
+    assert domain_of(many).trail == (), "every plan is compared"
 
 
 def test_a_rule_below_an_exempt_one_can_come_and_go() -> None:

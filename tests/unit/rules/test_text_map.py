@@ -18,7 +18,7 @@ def test_it_does_what_a_dict_does_and_no_older_one_changes(built: int, changes: 
         if value:
             made, plain[text] = made.put(text, value), value
         elif plain.pop(text, None) is not None:
-            made = made.without(text)
+            made = made.changed({text: None})
     assert dict(made.items()) == plain
     assert (len(made), sorted(made.values())) == (len(plain), sorted(plain.values()))
     assert all(made.get(f"text-{number}") == plain.get(f"text-{number}") for number in range(400))
@@ -59,6 +59,12 @@ def test_texts_of_one_hash_do_not_double_the_table_for_ever() -> None:
     made = made.put(SameHash("one more"), 1)
     assert len(made) == BUCKET_ENTRIES + 1
     assert len(every(made)) == 1
+
+
+def test_many_entries_that_come_at_once_are_spread_over_buckets() -> None:
+    made = text_map({"first": 0}).changed({f"v{number}": number for number in range(20_000)})
+    assert len(made) == len(dict(made.items())) == 20_001
+    assert max(len(bucket.entries) for bucket in made._buckets()) <= BUCKET_ENTRIES
 
 
 def test_notes_stay_with_their_entries_until_a_neighbour_changes() -> None:

@@ -47,6 +47,17 @@ async def test_of_changes_that_come_fast_the_first_and_the_last_have_a_line(monk
     assert lines.info_of == [0, 49, 50]
 
 
+async def test_a_process_that_ends_says_the_last_version_too() -> None:
+    lines = Lines()
+    logger = PacedLogger(lines, ManualClock())
+    for version in range(3):
+        logger.info(PACED, version=version, source="plane")
+    logger.close()
+    assert lines.info_of == [0, 2]
+    logger.close()
+    assert lines.info_of == [0, 2]
+
+
 async def test_rules_of_another_source_have_a_line_at_once() -> None:
     lines = Lines()
     logger = PacedLogger(lines, ManualClock())

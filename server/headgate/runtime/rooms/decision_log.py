@@ -45,7 +45,8 @@ class DecisionLogRoom(Room):
         self._peers = rooms.get(PeersRoom).list
         self.log: DecisionLog | None = None
         """None where there is no sink."""
-        self.history: Any = NotedLogger(PacedLogger(context.logger, context.clock), self.note)
+        self._paced = PacedLogger(context.logger, context.clock)
+        self.history: Any = NotedLogger(self._paced, self.note)
         """The logger for events that an explanation needs later: rules, shards, other regions, operators."""
         self.views = DecisionViews(self._directory, context.clock)
         self._service = DecisionsService(self._directory)
@@ -111,6 +112,7 @@ class DecisionLogRoom(Room):
         return self.log is not None and self.log.waiting
 
     def close(self, patience_s: float) -> None:
+        self._paced.close()
         self.views.close()
         self._service.close()
         if self.log is not None:

@@ -49,7 +49,7 @@ class NodeRules:
 def _changed(rules: RuleSet, log: RuleLog, entry: LogEntry) -> RuleSet | None:
     if rules.version.digest != entry.predecessor:
         return None
-    return changed(rules, rule_changes([entry], log.domains, log.read_marks()[1]))
+    return changed(rules, rule_changes([entry], log, log.read_marks()[1]))
 
 
 def _whole(log: RuleLog) -> RuleSet:
