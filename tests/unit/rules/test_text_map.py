@@ -74,4 +74,5 @@ def test_notes_stay_with_their_entries_until_a_neighbour_changes() -> None:
     assert made.note_of("v123") == 1123
     changed = made.put("v123", -1)
     assert changed.note_of("v123") == 0
-    assert sum(note == 0 for _, _, note in changed.noted()) <= BUCKET_ENTRIES
+    # The neighbours, and no others: a bucket that is built at once may be somewhat fuller than one that grew.
+    assert sum(note == 0 for _, _, note in changed.noted()) <= 2 * BUCKET_ENTRIES

@@ -128,7 +128,7 @@ async def test_a_handshake_waits_for_the_next_turn_where_this_one_has_no_steps_l
     await eventually(lambda: len(tls.loop.turns._line) == 1)
     assert tls.taken() == TURN_STEPS
     tls.loop.turn()
-    assert tls.taken() == HANDSHAKE_STEPS + 1
+    assert tls.taken() == HANDSHAKE_STEPS + 2, "one for going on, and one for a read that brought it no further"
 
 
 @pytest.mark.parametrize(
