@@ -1,10 +1,11 @@
 """The loop's time, and each connection's share of it: counted in steps, so that no clock and no machine decides.
 
 Calls in their usual form (one HEADERS, one DATA) take no step, but one for each eight places that have to be asked for.
-Whatever else a connection has done for it does: a frame of any other kind, a message's beginning, a part of gzip, a read
-that completes no frame. A step is some ten microseconds of the loop. Each connection pays its steps from an account,
-which answered calls and time fill again, so who calls is never short of them; who only costs is not read for as long as
-its account is empty, and cut off if that lasts. Going on after a wait takes a step of the turn, and of no account.
+Whatever else a connection has done for it does: a frame of any other kind, a message's beginning, a part of gzip, a
+read that completes no frame. A step is some ten microseconds of the loop. Each connection pays its steps from an
+account, which answered calls and time fill again, so who calls is never short of them; who only costs is not read for
+as long as its account is empty, and cut off if that lasts. Going on after a wait takes a step of the turn, and of no
+account.
 """
 
 from collections import deque
