@@ -1,13 +1,17 @@
 """What the compiled build is made of. It compiles nothing: `make test-compiled` does, and runs all tests over it."""
 
 import importlib.util
+import inspect
+import pkgutil
 import re
 import runpy
 import tomllib
 from collections.abc import Callable, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import headgate
 import pytest
 from headgate.build import BUILD
 from packaging.requirements import Requirement
@@ -17,6 +21,7 @@ from tests.support.source import ROOT
 SETUP = runpy.run_path(str(ROOT / "setup.py"), run_name="setup")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PACKAGE = ROOT / "server" / "headgate"
+HEIRS_ALLOWED = "@mypyc_attr(allow_interpreted_subclasses=True)"
 listed: Callable[[Mapping[str, Any]], list[str]] = SETUP["listed"]
 
 
@@ -51,6 +56,22 @@ def test_a_name_is_a_module_and_one_with_a_star_is_its_package() -> None:
     ]
     with pytest.raises(SystemExit, match=r"names region\.engines, and there is no such module"):
         listed(naming(["region.engines"], {}))
+
+
+@pytest.mark.pure("sources are read")
+def test_no_interpreted_class_inherits_from_a_compiled_one_that_does_not_allow_it() -> None:
+    """It could not be made in the compiled build, and no test of pure Python would say so."""
+    compiled = {"headgate." + path.removesuffix(".py").replace("/", ".") for path in listed(PROJECT)}
+    names = {module.name for module in pkgutil.walk_packages(headgate.__path__, "headgate.")}
+    refused = []
+    for name in sorted(names - compiled - {"headgate.__main__"}):
+        classes = inspect.getmembers(importlib.import_module(name), inspect.isclass)
+        for each in [made for _, made in classes if made.__module__ == name and not issubclass(made, Exception | Enum)]:
+            for base in each.__mro__[1:]:
+                protocol = getattr(base, "_is_protocol", False)
+                if base.__module__ in compiled and not protocol and HEIRS_ALLOWED not in inspect.getsource(base):
+                    refused.append(f"{each.__module__}.{each.__qualname__}({base.__qualname__})")
+    assert refused == []
 
 
 @pytest.mark.pure("it says what the source is")

@@ -51,7 +51,7 @@ BEGUN_AT_ONCE: Final = 4
 for which whoever else has something to do there waits."""
 
 Later = tuple[Coroutine[Any, Any, bytes], PendingAnswer]
-"""What is to be awaited, and the answer that it gives."""
+"""Work to be awaited, and the answer that it gives."""
 
 
 @dataclass(slots=True)
@@ -298,21 +298,21 @@ class ReservationService:
             self.loop.call_soon(self._begin_some)
 
 
-class _Estimate(PendingAnswer):
+class _Estimate:
     """The answer to one who reserves, once it is decided whether the estimate fits."""
 
-    __slots__ = ("_keys", "_service", "reservation")
+    __slots__ = ("_keys", "_later", "_service", "reservation")
 
     def __init__(self, service: ReservationService, keys: Collection[bytes], reservation: Reservation) -> None:
-        super().__init__()
         self._service = service
+        self._later = PendingAnswer()
         self._keys = keys
         self.reservation = reservation
 
     def wait_for(self, decision: PendingAnswer) -> PendingAnswer:
         """Answer when it is decided."""
         decision.on_answer = self._decided
-        return self
+        return self._later
 
     def answer(self, decision: bytes) -> bytes:
         """Answer with this decision; where something was charged and fits, with an id."""
@@ -329,9 +329,9 @@ class _Estimate(PendingAnswer):
                 raise decision
             answer = self.answer(decision)
         except Exception as error:
-            self.on_answer(error)
+            self._later.on_answer(error)
         else:
-            self.on_answer(answer)
+            self._later.on_answer(answer)
 
 
 async def _give(work: Coroutine[Any, Any, bytes], answer: PendingAnswer) -> None:

@@ -22,6 +22,7 @@ from headgate.transport.interface import GuardLimits, TransportLimits
 from tests.conformance.transport.certificates import authority, issued_by
 from tests.conformance.transport.harness import TIMEOUT_S, Server, call, dialled, eventually, serving
 from tests.conformance.transport.raw import PREFACE, Headers, RawClient, call_headers, frame, message, raw_client
+from tests.support.waiting import PATIENCE_S
 
 SETTINGS = frame(4, 0, 0, b"")
 FRIEND = "127.0.0.2"
@@ -400,14 +401,20 @@ async def test_calls_that_are_given_up_cost_their_own_connection() -> None:
 
 
 async def test_who_is_slowed_is_not_read_and_goes_on_when_its_calls_are_answered() -> None:
-    """More than the account begins with, and no tick fills it: the answer to a call that waits for one does."""
+    """More than the account begins with: the answer to a call that waits for one fills it."""
     async with guarded() as server, raw_client(server.port) as client:
         answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         server.script.reply = answer
         stream = await client.open(call_headers(), message(b"x"))
         await eventually(lambda: server.transport.stats.pending_calls == 1)
         client.writer.write(frame(6, 0, 0, b"pingping") * (FIRST_STEPS + 4))
-        await eventually(lambda: server.transport.stats.guard.slowed == 1)
+
+        def is_slowed() -> bool:
+            # Ticks fill the account: where that takes a while, some more are wanted.
+            client.writer.write(frame(6, 0, 0, b"pingping"))
+            return server.transport.stats.guard.slowed > 0
+
+        await eventually(is_slowed)
         answer.set_result(b"late")
         assert (await client.outcome(stream))["grpc-status"] == "0"
         server.script.reply = None
@@ -528,7 +535,8 @@ async def test_calls_for_which_there_is_no_place_are_refused_one_by_one() -> Non
     ids=["messages", "metadata"],
 )
 async def test_what_is_too_large_is_refused_call_by_call(headers: Headers, body: bytes, status: str) -> None:
-    async with guarded() as server, raw_client(server.port) as client:
+    # The client takes a second or two of the same loop to write such headers, and longer on a busy machine.
+    async with guarded(message_timeout_s=PATIENCE_S) as server, raw_client(server.port) as client:
         for _ in range(2):
             streams = await many_at_once(client, headers, body)
             assert (await client.outcome(streams[-1]))["grpc-status"] == status
