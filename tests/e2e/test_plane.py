@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,44 @@ def test_everything_restarts_and_nothing_is_lost(site: PlaneSite, rules: Path) -
                 site.rules(root, "put", "--domain", "edge", "user=x", "--limit", "1/year", "--now", "--wait", "0")
                 wait_until(lambda: "edge:user=x" in limits(alone), "the node to catch up")
                 assert alone.get("/rules").json()["feed"]["index"] == 2
+
+
+KILLED = """
+import os, signal, sys
+from headgate.{module} import {owner}
+from headgate.cli import main
+
+{owner}.{method} = lambda *given: given[-1] and os.kill(os.getpid(), signal.SIGKILL)
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "owner", "method", "then"),
+    [
+        ("plane.rule_log", "RuleLog", "take", {}),
+        ("rules.on_disk", "RulesOnDisk", "append", {"edge:user=x": 1}),
+    ],
+    ids=["before its copy has the entry", "after that, before the rules are saved"],
+)
+def test_a_node_that_is_killed_in_a_change_has_rules_that_were_published(
+    site: PlaneSite, rules: Path, module: str, owner: str, method: str, then: dict[str, int]
+) -> None:
+    root = free_address()
+    before = {"edge:user": 5, "api:key": 7}
+    put = ("put", "--domain", "edge", "user=x", "--limit", "1/year", "--now", "--wait", "0")
+    with site.plane("root", root):
+        site.rules(root, "publish", str(rules), "--now")
+        with site.node("n1", root) as node:
+            assert limits(node) == before
+        program = (sys.executable, "-c", KILLED.format(module=module, owner=owner, method=method))
+        with site.node("n1", root, program=program) as killed:
+            site.rules(root, *put)
+            assert killed.wait_exit() == -signal.SIGKILL
+    with site.node("n1", root) as alone:
+        wait_until(lambda: limits(alone) == before | then, "the rules of the copy, while the plane is away")
+        with site.plane("root", root):
+            wait_until(lambda: limits(alone) == before | {"edge:user=x": 1}, "the node to catch up")
 
 
 def test_a_new_node_behind_a_new_relay_never_has_rules_that_were_over_when_it_came(

@@ -5,7 +5,7 @@ import json
 import queue
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import grpc
 from headgate.plane.codec import WATCH
 from headgate.v1 import rules_pb2 as pb
 
-from tests.support.headgate import FREE_PORTS, Headgate, run, start
+from tests.support.headgate import FREE_PORTS, HEADGATE, Headgate, run, start
 
 TOKENS = "ops=ops-token\nnode=node-token\nbilling=billing-token\n"
 
@@ -61,7 +61,9 @@ class PlaneSite:
             yield headgate
 
     @contextlib.contextmanager
-    def node(self, name: str, addresses: str, *arguments: str, ready: bool = True) -> Iterator[Headgate]:
+    def node(
+        self, name: str, addresses: str, *arguments: str, ready: bool = True, program: Sequence[str] = HEADGATE
+    ) -> Iterator[Headgate]:
         """A node that follows a plane."""
         with start(
             "serve",
@@ -69,6 +71,7 @@ class PlaneSite:
             *("--data-dir", str(self.directory / name), "--node-id", name, "--drain-s", "0"),
             *FREE_PORTS,
             *arguments,
+            program=program,
         ) as headgate:
             yield headgate.wait_ready() if ready else headgate
 

@@ -1,10 +1,10 @@
 """The feed of a plane: a node's copy of the log, and the rules that the store takes from it.
 
 The copy is the rules of the log in a database of the node's own. It is always at some published version; what of it
-is in force is the store's matter. Entries are taken as they come, and the store is handed them as changes whenever it
-is free, the first at once and then all that came in a tenth of a second: however many come, it is never behind by more
-than one hand-over, and what they cost beside decisions is bounded. Where it has other rules in force than the changes
-are of, it is handed everything, as files.
+is in force is the store's matter. Entries are noted as they come; whenever the store is free they are written to the
+copy and handed to it as changes, the first at once and then all that came in a tenth of a second: however many come, it
+is never behind by more than one hand-over, and what they cost beside decisions is bounded. Where it has other rules in
+force than the changes are of, it is handed everything, as files.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from headgate import __version__
 from headgate.clock import Clock
+from headgate.errors import BadRequest
 from headgate.plane.database import Sqlite
 from headgate.plane.entry import (
     NOWHERE,
@@ -27,18 +28,17 @@ from headgate.plane.entry import (
     Position,
     RecordKind,
     RolloutCounts,
+    RulesPart,
 )
 from headgate.plane.files import DomainFiles, rule_changes
 from headgate.plane.following import Following
 from headgate.plane.link import PlaneAddress, PlaneLink
+from headgate.plane.node_copy import NodeCopy
 from headgate.plane.rule_log import RuleLog
 from headgate.rules.feed import ChangesOf, Feed, FeedKind, Outcome, Taker
 from headgate.rules.marks import Marks
 from headgate.rules.problems import OtherVersion, Problem, RulesError
 from headgate.rules.source import RulesSource
-
-MOST_PENDING: Final = 1_000
-"""Entries that are handed over as changes; behind by more, everything is."""
 
 PAUSE_S: Final = 0.1
 """Least seconds between two hand-overs: each new version costs a node a millisecond, and a look at every plan that it
@@ -67,12 +67,11 @@ class PlaneFeed(Feed):
         self._me = me
         # Nobody follows a node: of the log it needs the rules, and none of the entries that led to them.
         self._log = RuleLog(Sqlite(data_dir, is_copy=True), keeps_entries=False)
+        self._copy = NodeCopy(self._log)
         self._files = DomainFiles(self._log)
-        self._following = Following(me, self._log)
+        self._following = Following(me, self._copy)
         self._taken = NOWHERE
         """Position of the rules that the store was handed last."""
-        self._pending: list[LogEntry] | None = []
-        """Entries that the store was not handed yet; None: it has to have everything."""
         self._marks: Mapping[str, Marks] = {}
         """Marks of the domains, as the store was handed them last."""
         self.decided: Decided = lambda domain, rollout, staged: (0, 0)
@@ -130,12 +129,16 @@ class PlaneFeed(Feed):
     # The stream
 
     async def _receive(self, said: FromPlane) -> bool:
-        moved = await asyncio.to_thread(self._following.received, said, self._clock.monotonic())
-        if moved and isinstance(said, LogEntry) and self._pending is not None and len(self._pending) < MOST_PENDING:
-            self._pending.append(said)
-        elif moved:
-            self._pending = None
-        return moved
+        now_s = self._clock.monotonic()
+        if isinstance(said, RulesPart):
+            return await asyncio.to_thread(self._following.received, said, now_s)
+        if isinstance(said, LogEntry) and self._copy.is_full:
+            try:
+                await asyncio.to_thread(self._copy.make_room)
+            except BadRequest as error:
+                self._following.refused(error, now_s)
+                return False
+        return self._following.received(said, now_s)
 
     def _moved(self) -> None:
         self._following.in_force = False
@@ -174,74 +177,73 @@ class PlaneFeed(Feed):
             await self._dirty.wait()
             self._dirty.clear()
             handed_s = self._clock.monotonic()
-            if self._log.position.index and (self._pending or not self._following.in_force):
+            if self._copy.position.index and not self._following.in_force:
                 await self._hand_over_now(taker)
             if self._lost and not self.link.state.connected:
                 taker.cannot_read(RulesError([Problem(f"plane://{self.link.plane}", 1, self._lost)], transient=True))
             elif self._lost and self._following.is_at_head:
                 self._lost = ""
-                await self._give(taker, self._taken, [], self._marks)
+                await self._give(taker)
             await asyncio.sleep(max(0.0, handed_s + PAUSE_S - self._clock.monotonic()))
 
     async def _hand_over_now(self, taker: Taker) -> None:
-        entries, self._pending = self._pending, []
-        position = entries[-1].position if entries else self._log.position
-        marks = self._marks
-        if entries is not None and (not entries or self._concern_marks(entries)):
-            found = await asyncio.to_thread(self._read_marks)
-            if found is None:
-                entries = None
-            elif found[0] != position:
-                # The copy is ahead by an entry that was not noted yet: it is handed over with these.
-                self._pending = None if self._pending is None else entries + self._pending
-                return
-            else:
-                marks = found[1]
-        outcome = await self._give(taker, position, entries, marks)
+        try:
+            outcome = await self._give(taker)
+        except BadRequest as error:
+            self._following.refused(error, self._clock.monotonic())
+            return
         self._judged(outcome)
-        if self._taken == self._log.position:
+        if self._taken == self._copy.position:
             self._following.in_force = not outcome.refused
 
-    def _concern_marks(self, entries: Sequence[LogEntry]) -> bool:
-        """Say if entries change marks, or rules that have some over them."""
-        changes = (change for entry in entries for change in entry.changes)
-        return any(change.kind is not RecordKind.RULE or change.domain in self._marks for change in changes)
-
-    def _read_marks(self) -> tuple[Position, Mapping[str, Marks]] | None:
-        """Read the marks; None where this version can't, and their domain has to be refused."""
-        try:
-            return self._log.read_marks()
-        except (RulesError, ValueError, LookupError, TypeError):
-            return None
-
-    async def _give(
-        self, taker: Taker, position: Position, entries: Sequence[LogEntry] | None, marks: Mapping[str, Marks]
-    ) -> Outcome:
-        """Hand over entries as changes, or everything where that can't be, or where there are none to go by."""
-        outcome = None if entries is None else await self._changed(taker, position, entries, marks)
+    async def _give(self, taker: Taker) -> Outcome:
+        """Hand over what came as changes; or everything where that can't be, or where there is nothing to go by. Raises
+        BadRequest where what came leads elsewhere than it says."""
+        outcome = await self._changed(taker)
         if outcome is not None:
-            self._taken, self._marks = position, marks
             return outcome
-        # Entries that came meanwhile may be among them.
         now, source = await asyncio.to_thread(self._files.current)
         self._marks = source.marks
         outcome = await taker.take(source)
         self._taken = now
         return outcome
 
-    async def _changed(
-        self, taker: Taker, position: Position, entries: Sequence[LogEntry], marks: Mapping[str, Marks]
-    ) -> Outcome | None:
-        """Hand over entries as changes; None where the store has to have everything."""
+    async def _changed(self, taker: Taker) -> Outcome | None:
+        """Hand over what came as changes; None where the store has to have everything."""
+        made: list[tuple[Position, Mapping[str, Marks]]] = []
 
-        def make() -> ChangesOf:
+        def make() -> ChangesOf | None:
+            position, entries = self._copy.write()
+            marks = None if entries is None else self._marks_at(position, entries)
+            if entries is None or marks is None:
+                return None
+            made.append((position, marks))
             before = entries[0].predecessor if entries else position.version
             return ChangesOf(before, position.version, tuple(rule_changes(entries, self._log, marks)))
 
         try:
-            return await taker.change(make)
+            outcome = await taker.change(make)
         except (OtherVersion, RulesError):
             return None
+        if outcome is not None:
+            self._taken, self._marks = made[-1]
+        return outcome
+
+    def _marks_at(self, position: Position, entries: Sequence[LogEntry]) -> Mapping[str, Marks] | None:
+        """Return the marks where entries led; None where this version can't read them, and their domain has to be
+        refused, or where all rules came meanwhile."""
+        if entries and not self._concern_marks(entries):
+            return self._marks
+        try:
+            now, marks = self._log.read_marks()
+        except (RulesError, ValueError, LookupError, TypeError):
+            return None
+        return marks if now == position else None
+
+    def _concern_marks(self, entries: Sequence[LogEntry]) -> bool:
+        """Say if entries change marks, or rules that have some over them."""
+        changes = (change for entry in entries for change in entry.changes)
+        return any(change.kind is not RecordKind.RULE or change.domain in self._marks for change in changes)
 
     def _judged(self, outcome: Outcome) -> None:
         self._since_ms = self._clock.now_ms()

@@ -106,12 +106,16 @@ class Following:
         try:
             moved = self._entry(said, now_s) if isinstance(said, LogEntry) else self._part(said, now_s)
         except BadRequest as error:
-            self.error = str(error)
-            self._begin_anew(now_s, all_rules=True)
+            self.refused(error, now_s)
             return False
         if moved:
             self.error, self._again_s, self._wants_all = "", AGAIN_S, False
         return moved
+
+    def refused(self, error: BadRequest, now_s: float) -> None:
+        """Note that the copy could not take what it was given, and have the plane asked for all rules."""
+        self.error = str(error)
+        self._begin_anew(now_s, all_rules=True)
 
     def _beat(self, beat: Beat, now_s: float) -> None:
         self.head = beat.head

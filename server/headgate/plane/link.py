@@ -10,7 +10,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import grpc
 
@@ -79,6 +79,10 @@ class PlaneLink:
     states: Callable[[], Sequence[FollowerState]]
     """States to report."""
     state: LinkState = field(default_factory=LinkState)
+    _heard_s: float = 0.0
+    """Time of the last word on the present stream."""
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a message is taken in, which may last, and while something is said: never both at once."""
 
     async def follow(self) -> None:
         """Follow until cancelled."""
@@ -112,27 +116,34 @@ class PlaneLink:
             await channel.close()
 
     async def _converse(self, call: _Call) -> None:
-        reading: asyncio.Task[Any] | None = None
-        heard_s = self.clock.monotonic()
+        self._heard_s = self.clock.monotonic()
+        # Both for as long as the stream lasts: a task and a timer for each message cost more than all else about it.
+        tasks = [asyncio.ensure_future(self._listen(call)), asyncio.ensure_future(self._keep_saying(call))]
         try:
-            while True:
-                await self._say(call)
-                reading = reading or asyncio.ensure_future(call.read())
-                await asyncio.wait([reading], timeout=WAKE_S)
-                if reading.done():
-                    data, reading = reading.result(), None
-                    if not isinstance(data, bytes):
-                        return
-                    await self._take(data)
-                    heard_s = self.clock.monotonic()
-                elif self.clock.monotonic() - heard_s > SILENCE_S:
-                    raise BadRequest(f"nothing was heard for {SILENCE_S:g} s")
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
         finally:
             call.cancel()
-            if reading is not None:
-                reading.cancel()
+            for task in tasks:
+                task.cancel()
                 with contextlib.suppress(asyncio.CancelledError, *_BROKEN):
-                    await reading
+                    await task
+
+    async def _listen(self, call: _Call) -> None:
+        while isinstance(data := await call.read(), bytes):
+            async with self._turn:
+                await self._take(data)
+                self._heard_s = self.clock.monotonic()
+
+    async def _keep_saying(self, call: _Call) -> None:
+        while True:
+            async with self._turn:
+                if self.clock.monotonic() - self._heard_s > SILENCE_S:
+                    raise BadRequest(f"nothing was heard for {SILENCE_S:g} s")
+                await self._say(call)
+            await asyncio.sleep(WAKE_S)
 
     async def _say(self, call: _Call) -> None:
         now_s = self.clock.monotonic()

@@ -159,15 +159,19 @@ class RuleLog:
             ]
             return [entry for entry in made if entry is not None]
 
-    def take(self, entry: LogEntry) -> None:
-        """Append another's entry. Raises WrongVersion, and changes nothing, if it leads elsewhere than it says."""
+    def take(self, *entries: LogEntry) -> None:
+        """Append another's entries, all or none. Raises WrongVersion if one leads elsewhere than it says."""
         with self._writing() as connection:
-            if not entry.follows(self._head):
-                raise WrongVersion(f"entry {entry.position.index} does not follow on {self._head.index}")
-            if entry.position.plane != self._head.plane:
-                # Indexes of another log: what is here of the former one can't stand beside them.
-                connection.execute("DELETE FROM entries")
-            self._write(connection, entry, self._outcome(connection, entry.changes), own=False)
+            for entry in entries:
+                self._take(connection, entry)
+
+    def _take(self, connection: SqlConnection, entry: LogEntry) -> None:
+        if not entry.follows(self._head):
+            raise WrongVersion(f"entry {entry.position.index} does not follow on {self._head.index}")
+        if entry.position.plane != self._head.plane:
+            # Indexes of another log: what is here of the former one can't stand beside them.
+            connection.execute("DELETE FROM entries")
+        self._write(connection, entry, self._outcome(connection, entry.changes), own=False)
 
     def replace(self, position: Position, rules: Iterable[RuleChange]) -> None:
         """Take another's rules as a whole. Raises WrongVersion, and changes nothing, if they are not what it says."""

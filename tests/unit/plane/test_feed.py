@@ -2,17 +2,20 @@
 
 import asyncio
 import random
+import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import structlog
 from headgate.clock import SystemClock
 from headgate.endpoint.admins import Admins, AdminTokens
 from headgate.plane.database import Sqlite
-from headgate.plane.entry import GONE, RecordKind, RolloutCounts, RuleChange
+from headgate.plane.entry import GONE, LogEntry, Position, RecordKind, RolloutCounts, RuleChange
 from headgate.plane.feed import PAUSE_S, PlaneFeed, myself
 from headgate.plane.files import rule_changes
 from headgate.plane.link import PlaneAddress
@@ -55,7 +58,8 @@ class RecordingStore(RuleStore):
             return made[-1]
 
         outcome = await super().change(noted)
-        self.ways.append("changes" if made[-1] is not None and made[-1].changes else "nothing")
+        if made[-1] is not None:
+            self.ways.append("changes" if made[-1].changes else "nothing")
         return outcome
 
 
@@ -147,6 +151,44 @@ async def test_a_restart_compiles_nothing_and_goes_on(tmp_path: Path) -> None:
             await arrived(plane, store)
             assert "files" not in store.ways
             await until(lambda: store.status.in_sync, "the node to be in sync")
+
+
+async def test_an_entry_that_lost_something_has_all_rules_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path) as (plane, address), following(tmp_path, address) as store:
+        await change(plane, put("ann"))
+        await arrived(plane, store)
+        before, entries_after = store.current.version, plane.log.entries_after
+
+        def cut_short(*asked: Any) -> list[LogEntry]:
+            return [replace(entry, changes=entry.changes[:1]) for entry in entries_after(*asked)]
+
+        monkeypatch.setattr(plane.log, "entries_after", cut_short)
+        await change(plane, put("ann", 6), put("bob"))
+        await until(lambda: "another version" in str(store.feed.describe()["error"]), "the entry to be refused")
+        assert store.current.version == before
+        await arrived(plane, store)
+        assert store.ways == ["files", "files"]
+
+
+async def test_a_plane_is_not_silent_while_the_node_is_busy_with_what_it_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headgate.plane.link.SILENCE_S", 0.1)
+    busy, replace_all = threading.Event(), RuleLog.replace
+
+    def slowly(self: RuleLog, position: Position, rules: Iterable[RuleChange]) -> None:
+        # Many times as long as a plane may be silent.
+        busy.wait(1.0)
+        replace_all(self, position, rules)
+
+    monkeypatch.setattr(RuleLog, "replace", slowly)
+    async with served(tmp_path) as (plane, address):
+        await change(plane, put("ann"))
+        async with following(tmp_path, address) as store:
+            await arrived(plane, store)
+            assert store.feed.describe()["streams"] == 1
 
 
 async def test_wildcards_out_of_order_come_as_changes(tmp_path: Path) -> None:

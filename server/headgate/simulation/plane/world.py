@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from headgate.errors import BadRequest
 from headgate.plane.database import SCHEMA, Rows, SqlConnection
 from headgate.plane.entry import (
     Beat,
@@ -25,6 +26,7 @@ from headgate.plane.entry import (
 )
 from headgate.plane.following import Following
 from headgate.plane.link import SILENCE_S
+from headgate.plane.node_copy import NodeCopy
 from headgate.plane.rule_log import RuleLog
 from headgate.plane.watching import Watching
 from headgate.rules.model import Match
@@ -181,7 +183,8 @@ class SimulatedFollower:
             plane.age_ms = self._age_ms
 
     def _follow(self) -> Following:
-        return Following(FollowerState(self.name, "eu", "1", self.relay), self.plane.log)
+        self.copy = NodeCopy(self.plane.log)
+        return Following(FollowerState(self.name, "eu", "1", self.relay), self.plane.log if self.relay else self.copy)
 
     def _age_ms(self) -> int:
         fresh_s = self.following.fresh_s
@@ -214,11 +217,20 @@ class SimulatedFollower:
         if not self.plane.alive or stream != self._stream:
             return
         self._heard_s = self._loop.time()
-        if self.following.received(said, self._loop.time()):
+        if self.following.received(said, self._loop.time()) and self._written():
             self.take(said if isinstance(said, LogEntry) else None)
             self.moved()
         if isinstance(said, Beat):
             self.beaten()
+
+    def _written(self) -> bool:
+        """Write what a node has noted; false where it led elsewhere than it said."""
+        try:
+            self.copy.write()
+        except BadRequest as error:
+            self.following.refused(error, self._loop.time())
+            return False
+        return True
 
     def match(self, domain: str, user: str) -> Match | None:
         """Return the limit that a request meets on a node."""
