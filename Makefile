@@ -74,7 +74,8 @@ regions: $(SERVE_STAMP)
 # The longest come first, so that none is left alone at the end.
 ALL_TESTS := --no-print-directory --jobs=4 --output-sync=target test-operators test-parts test-processes test-interfaces test-lifecycle test-regions test-envoy test-client test-faults
 
-test: lint $(PROMTOOL)
+# What is installed for them is there before they begin: a part that waits for it would come last, and it may be the longest.
+test: lint $(PROMTOOL) | $(BROWSER)
 	$(MAKE) $(ALL_TESTS)
 
 # LONG=1, as in `make verify`: with the long forms.
@@ -123,7 +124,7 @@ $(COMPILED_STAMP): $(TEST_STAMP) setup.py pyproject.toml requirements/compiled.p
 	@touch $@
 
 # The same parts as of `make test`. Processes that tests start inherit the path, and tests/e2e/test_cli.py asks one of them what it is.
-test-compiled: $(COMPILED_STAMP) $(PROMTOOL)
+test-compiled: $(COMPILED_STAMP) $(PROMTOOL) | $(BROWSER)
 	PYTHONPATH=$(CURDIR)/$(COMPILED) HEADGATE_TEST_BUILD=compiled $(MAKE) $(ALL_TESTS)
 
 # Needs Python and pip alone.
