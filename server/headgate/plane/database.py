@@ -16,6 +16,9 @@ from headgate.errors import ConfigError, NotReady
 FILE_NAME: Final = "plane.sqlite"
 _BUSY_S: Final = 10.0
 """Seconds to wait for another process that writes; there should be none."""
+KEPT_LOG_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the write-ahead log that stay on disk once all of it is in the file: as many as changes need between two
+such moments. After all rules were written at once it is as large as the file."""
 
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS place (one INTEGER PRIMARY KEY, plane TEXT NOT NULL, idx BIGINT NOT NULL,"
@@ -120,6 +123,10 @@ class Sqlite:
         # With a write-ahead log readers see one state while others write.
         self._writer.execute("PRAGMA journal_mode=WAL")
         self._writer.execute(f"PRAGMA synchronous={synchronous}")
+        self._writer.execute(f"PRAGMA journal_size_limit={KEPT_LOG_BYTES}")
+        # A process that ended did not say how much of its log was in the file, and the first change would have to wait
+        # until all of it is: with a million rules, for a tenth of a second.
+        self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with self.writing() as connection:
             for statement in SCHEMA:
                 connection.execute(statement)
