@@ -5,15 +5,17 @@ holds the lock may therefore use whatever the loop's callbacks use (engine, coun
 them: nothing behind the transports needs a lock of its own. It may not wait for anything, nor schedule anything on the
 loop but by `call_soon_threadsafe`.
 
-The lock is fair: who releases it gets it back only after the other, if that one waits for it. So neither a flood of
-calls nor a busy loop keeps the other from running. That takes both to be in line, and who comes back from its sockets
-needs the interpreter first, which is given up when somebody has asked for it for a while (`SWITCH_S`).
+The lock is fair: who releases it hands it to the other, if that one waits for it. So neither a flood of calls nor a busy
+loop keeps the other from running, not even while the other has been woken and no core has taken it up yet. That takes
+both to be in line, and who comes back from its sockets needs the interpreter first, which is given up when somebody has
+asked for it for a while (`SWITCH_S`).
 """
 
 import asyncio
 import selectors
 import sys
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -30,18 +32,35 @@ class LoopLock:
     """A fair lock between two threads, of which one runs the loop."""
 
     def __init__(self) -> None:
-        self._next = threading.Lock()
-        """Held by who waits: the other one stands behind it, and can't be first again."""
         self._held = threading.Lock()
-        self.release = self._held.release
-        """Let the other one have it."""
+        self._line: deque[threading.Lock] = deque()
+        """A gate of who waits, which is opened when the lock is handed over."""
 
     def acquire(self) -> None:
         """Wait for the lock."""
         # Nobody waits for it, and nobody has it: as mostly.
-        if self._next.locked() or not self._held.acquire(False):
-            with self._next:
-                self._held.acquire()
+        if not self._held.acquire(False):
+            self._wait()
+
+    def release(self) -> None:
+        """Let the other one have it: at once, if it waits."""
+        if self._line:
+            self._line.popleft().release()
+            return
+        self._held.release()
+        # Who stood in line in between found it held, and nobody would open its gate.
+        if self._line and self._held.acquire(False):
+            self._line.popleft().release()
+
+    def _wait(self) -> None:
+        gate = threading.Lock()
+        gate.acquire()
+        self._line.append(gate)
+        if self._held.acquire(False):
+            # It was released before somebody stood in line.
+            self._line.remove(gate)
+        else:
+            gate.acquire()
 
     def __enter__(self) -> None:
         self.acquire()

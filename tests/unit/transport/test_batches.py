@@ -97,9 +97,7 @@ class Rig:
 
     def is_free(self) -> bool:
         """Whether somebody else could have the lock now."""
-        self.lock.acquire()
-        self.lock.release()
-        return not self.lock._next.locked()
+        return not self.lock._held.locked()
 
 
 def call(call_id: int, payload: bytes | None, *, method: int = RATE_LIMIT, timeout: str | bytes = PEER) -> Any:

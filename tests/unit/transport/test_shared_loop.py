@@ -4,11 +4,12 @@ import asyncio
 import threading
 import time
 import zlib
+from collections import deque
 
 import pytest
 from headgate.transport.shared_loop import LoopLock, SharedLoop
 
-from tests.support.waiting import PATIENCE_S
+from tests.support.waiting import PATIENCE_S, wait_until
 
 ROUNDS = 200
 BUSY_S = 0.0005
@@ -109,6 +110,45 @@ def test_a_loop_that_is_due_gets_its_turn_from_a_thread_that_gives_up_the_interp
     thread.join(PATIENCE_S)
     assert not thread.is_alive()
     assert turns["thread"] <= 20 * ROUNDS
+
+
+def test_the_lock_is_handed_to_who_waits_whether_or_not_it_has_woken_up() -> None:
+    """Who releases it can't have it again first, however busy the cores are."""
+    lock, over = LoopLock(), threading.Event()
+
+    def wait_for_it() -> None:
+        with lock:
+            over.wait(PATIENCE_S)
+
+    lock.acquire()
+    thread = threading.Thread(target=wait_for_it)
+    thread.start()
+    wait_until(lambda: len(lock._line) == 1, "the other stands in line")
+    lock.release()
+    assert not lock._held.acquire(False)
+    over.set()
+    with lock:
+        assert not lock._line
+    thread.join(PATIENCE_S)
+
+
+def test_who_stands_in_line_just_when_the_lock_is_released_has_it() -> None:
+    lock = LoopLock()
+    lock._wait()
+    assert (lock._held.locked(), len(lock._line)) == (True, 0), "it was free when it stood in line"
+
+    class StoodInLineLater(deque[threading.Lock]):
+        looks = 0
+
+        def __bool__(self) -> bool:
+            self.looks += 1
+            return self.looks > 1
+
+    gate = threading.Lock()
+    gate.acquire()
+    lock._line = StoodInLineLater([gate])
+    lock.release()
+    assert (lock._held.locked(), gate.locked()) == (True, False), "it was not free yet"
 
 
 def test_a_closed_loop_leaves_the_turn_to_whoever_is_left() -> None:
