@@ -20,7 +20,7 @@ from headgate.clock import SystemClock
 from headgate.endpoint.trust import Trust, network_of
 from headgate.telemetry.bounded import BoundedLogger
 from headgate.transport.allocator import Trimmer
-from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, room_for
+from headgate.transport.descriptors import NO_DESCRIPTORS, Spares, make_table, room_for
 from headgate.transport.guard.addresses import Addresses
 from headgate.transport.guard.budget import Backlog, Budget, BudgetShare
 from headgate.transport.guard.connection import Connection
@@ -93,6 +93,7 @@ class Guard:
             endpoint.logger.warning(
                 "max_connections_lowered", max_connections=self._max_connections, reason="the limit on open files"
             )
+        make_table(self._max_connections)
         share_bytes = max(limits.guard.max_unfinished_bytes // UNFINISHED_SHARE, 2 * limits.max_message_bytes)
         self._budget = Budget(limits.guard.max_unfinished_bytes, share_bytes)
         self._backlog = Backlog(limits.guard.max_unfinished_bytes)
