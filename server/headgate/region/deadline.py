@@ -22,7 +22,7 @@ ANSWER_PASSES: Final = 4
 """Passes of the loop from the bytes of an answer to the requests that wait for it: read, parsed, handed on."""
 
 DUE_AT_ONCE: Final = 64
-"""Requests that are decided in one turn of the loop: under a millisecond, with their answers."""
+"""Charges of requests that are decided in one turn of the loop: under a millisecond, with the answers."""
 LEAST_SHARE: Final = 8
 """An eighth of the queue at least is decided in a turn, so that it can't grow as fast as requests come in."""
 
@@ -98,15 +98,15 @@ class Deadlines:
     def _decide_due(self, until_s: float) -> None:
         """Decide some of those that were due by then, and the next in the loop's next turn."""
         queue, now_s = self._queue, self._monotonic()
-        most = max(DUE_AT_ONCE, len(queue) // LEAST_SHARE)
+        charges, requests = DUE_AT_ONCE, len(queue) // LEAST_SHARE
         while queue and queue[0].began_s + self._deadline_s <= until_s:
             waiting = queue.popleft()
             if waiting.decided:
                 continue
+            charges, requests = charges - len(waiting.legs), requests - 1
             on_decided, decision = waiting.time_is_up(now_s, own_fault=self._own_fault)
             on_decided(decision)
-            most -= 1
-            if not most:
+            if charges <= 0 and requests <= 0:
                 self._loop.call_soon(self._decide_due, until_s, context=self._context)
                 return
         self._arm()

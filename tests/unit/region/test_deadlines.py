@@ -35,14 +35,14 @@ class Clock:
 class Request:
     """One that begins to wait now, for a shard that answers nothing; when its time was up, if ever."""
 
-    def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
+    def __init__(self, deadlines: Deadlines, clock: Clock, charges: int = 1) -> None:
         self.shard = QuietShard()
         self.ended_s: list[float] = []
         self.ended_as: list[str] = []
         waits = Waits(OneShard(self.shard), RegionalStats(), lambda leg, now_s: 0)
-        counter = window_counter(shard=self.shard)
-        leg = Leg(Charge(counter.key, counter.limit, 1), counter, COLD)
-        self._waiting = WaitingRequest(waits, [leg], clock.monotonic(), "")
+        counters = [window_counter(shard=self.shard) for _ in range(charges)]
+        legs = [Leg(Charge(counter.key, counter.limit, 1), counter, COLD) for counter in counters]
+        self._waiting = WaitingRequest(waits, legs, clock.monotonic(), "")
         self._waiting.begin()
         self._waiting.on_decided = self._end
         deadlines.add(self._waiting)
@@ -168,6 +168,23 @@ def test_a_thousand_that_are_due_at_once_are_decided_in_many_turns_of_the_loop()
         assert ended_in.total() == len(requests)
         assert max(ended_in.values()) <= len(requests) // LEAST_SHARE
         assert max(ended_in) < turns.number, "no timer between the turns"
+
+    virtually(history())
+
+
+def test_requests_of_many_charges_are_decided_in_as_many_more_turns() -> None:
+    """What a turn takes follows from the charges that are decided in it, and not from the requests."""
+    charges, requests = DUE_AT_ONCE // 2, LEAST_SHARE
+
+    async def history() -> None:
+        turns = Turns(DEADLINE_S, last=100)
+        clock = Clock()
+        deadlines = begun(clock)
+        ended_in: Counter[int] = Counter()
+        for request in [Request(deadlines, clock, charges) for _ in range(requests)]:
+            request._waiting.on_decided = lambda _: ended_in.update([turns.number])
+        await asyncio.sleep(1)
+        assert list(ended_in.values()) == [DUE_AT_ONCE // charges] * (requests * charges // DUE_AT_ONCE)
 
     virtually(history())
 
