@@ -46,12 +46,12 @@ ANSWER_S: Final = 1.0
 """Time that a caller waits for the origin; the settlement goes on without him."""
 RETRY_S: Final = 1.0
 MAX_ACTUAL: Final = 2**32 - 1
-BEGUN_AT_ONCE: Final = 4
-"""Answers that need the origin and begin in one turn of the loop: each takes it some 200 microseconds until it ends,
-for which whoever else has something to do there waits."""
+STEPS_AT_ONCE: Final = 4
+"""Answers that need the origin and begin, or go on because it has answered, in one turn of the loop: each step takes it
+some 100 microseconds, for which whoever else has something to do there waits."""
 
-Later = tuple[Coroutine[Any, Any, bytes], PendingAnswer]
-"""Work to be awaited, and the answer that it gives."""
+Later = tuple[Coroutine[Any, Any, bytes], PendingAnswer] | asyncio.Future[None]
+"""Work to be awaited, and the answer that it gives; or what work waits for that may go on."""
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class ReservationService:
     _tasks: set["asyncio.Task[None]"] = field(default_factory=set)
     """Answers that need the origin."""
     _later: Lines[Later] = field(default_factory=lambda: Lines(1))
-    """Answers that need the origin and have not begun."""
+    """Answers that need the origin: those that have not begun, and those that wait to go on."""
 
     def __post_init__(self) -> None:
         self._open = OpenReservations(self.longest_ttl_ms)
@@ -113,9 +113,11 @@ class ReservationService:
 
     async def stop(self) -> None:
         """Give up the settlements that wait for the origin: those estimates stand."""
-        for work, answer in self._later.take_all():
-            work.close()
-            answer.on_answer(_stopping())
+        for later in self._later.take_all():
+            if isinstance(later, tuple):
+                work, answer = later
+                work.close()
+                answer.on_answer(_stopping())
         tasks = [*self._waiting.values(), *self._tasks]
         for task in tasks:
             task.cancel()
@@ -178,20 +180,20 @@ class ReservationService:
             if not self.key.may_look_again():
                 raise
             # Another node may have drawn the region's key just now.
-            return self._answer_later(caller, self._settle_with_new_key(request))
+            return self._answer_later(caller, self._settle_with_new_key(request, caller))
         known = self._known(reservation)
-        return self._answer_later(caller, self._settle(reservation, request.actual)) if known is None else known
+        return self._answer_later(caller, self._settle(reservation, request.actual, caller)) if known is None else known
 
-    async def _settle_with_new_key(self, request: pb.SettleRequest) -> bytes:
+    async def _settle_with_new_key(self, request: pb.SettleRequest, caller: str) -> bytes:
         await self.key.look_again()
-        return await self._settle(ids.decode(request.id, self.key.accepted()), request.actual)
+        return await self._settle(ids.decode(request.id, self.key.accepted()), request.actual, caller)
 
-    async def _settle(self, reservation: Reservation, actual: int) -> bytes:
+    async def _settle(self, reservation: Reservation, actual: int, caller: str) -> bytes:
         known = self._known(reservation)
         if known is not None:
             return known
         waiting = self._waiting.get(reservation.nonce)
-        outcome = await self._wait_for(waiting or self._begin(reservation, actual))
+        outcome = await self._wait_for(waiting or self._begin(reservation, actual, caller))
         # Of those who wait for the same settlement, the first has made it.
         return pb.SettleResponse(settled=outcome.settled and waiting is None, actual=outcome.actual).SerializeToString()
 
@@ -214,11 +216,11 @@ class ReservationService:
             raise _stopping()
         return task.result()
 
-    def _begin(self, reservation: Reservation, actual: int) -> "asyncio.Task[pb.SettleResponse]":
+    def _begin(self, reservation: Reservation, actual: int, caller: str) -> "asyncio.Task[pb.SettleResponse]":
         if len(self._waiting) >= MOST_WAITING:
             self.stats.refused_waiting += 1
             raise NotReady(f"{MOST_WAITING} settlements wait for the region's origin already: send it again later")
-        task = asyncio.get_running_loop().create_task(self._claim(reservation, actual), name="settle")
+        task = asyncio.get_running_loop().create_task(self._claim(reservation, actual, caller), name="settle")
         self._waiting[reservation.nonce] = task
         task.add_done_callback(lambda ended: self._ended(reservation.nonce, ended))
         return task
@@ -232,7 +234,7 @@ class ReservationService:
         while len(self._settled) > MOST_REMEMBERED:
             self._settled.popitem(last=False)
 
-    async def _claim(self, reservation: Reservation, actual: int) -> pb.SettleResponse:
+    async def _claim(self, reservation: Reservation, actual: int, caller: str) -> pb.SettleResponse:
         """Take the name, as long as it takes; then, and only then, make up the difference."""
         value = b"%d/%s" % (actual, self.run)
         while True:
@@ -245,6 +247,7 @@ class ReservationService:
                     self.stats.expired += 1
                     raise _expired() from None
                 await asyncio.sleep(RETRY_S)
+        await self._turn(caller)
         if claim.state is ClaimState.EXPIRED:
             self.stats.expired += 1
             raise _expired()
@@ -280,22 +283,35 @@ class ReservationService:
     def _answer_later(self, caller: str, work: Coroutine[Any, Any, bytes]) -> PendingAnswer:
         """Return the answer that this will give, which begins in one of the loop's next turns."""
         answer = PendingAnswer()
-        if not self._later.turns:
-            self.loop.call_soon_threadsafe(self._begin_some)
-        self._later.line_of(caller).waiting.append((work, answer))
+        self._stand_in_line(caller, (work, answer))
         return answer
 
-    def _begin_some(self) -> None:
-        for _ in range(BEGUN_AT_ONCE):
+    async def _turn(self, caller: str) -> None:
+        """Go on in one of the loop's next turns: the origin answers many at once."""
+        goes_on = self.loop.create_future()
+        self._stand_in_line(caller, goes_on)
+        await goes_on
+
+    def _stand_in_line(self, caller: str, later: Later) -> None:
+        if not self._later.turns:
+            self.loop.call_soon_threadsafe(self._take_steps)
+        self._later.line_of(caller).waiting.append(later)
+
+    def _take_steps(self) -> None:
+        for _ in range(STEPS_AT_ONCE):
             first = self._later.first()
             if first is None:
                 return
             self._later.take(1)
+            if not isinstance(first, tuple):
+                if not first.done():
+                    first.set_result(None)
+                continue
             task = self.loop.create_task(_give(*first))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         if self._later.turns:
-            self.loop.call_soon(self._begin_some)
+            self.loop.call_soon(self._take_steps)
 
 
 class _Estimate:

@@ -63,6 +63,9 @@ class FlakyOrigin(MemoryOrigin):
         self.claimed = 0
         self.lose_map = False
         self.map_calls = 0
+        self.answers = asyncio.Event()
+        """Set, unless answers to claims are held back until it is."""
+        self.answers.set()
 
     async def run(self, shard: int, operation: Operation[R], timeout_s: float) -> R:
         claims = isinstance(operation, TakeClaim)
@@ -75,6 +78,8 @@ class FlakyOrigin(MemoryOrigin):
             self.lose_call -= 1
             raise OriginTimeout("lost on the way")
         result = await super().run(shard, operation, timeout_s)
+        if claims:
+            await self.answers.wait()
         if claims and self.lose_reply:
             self.lose_reply -= 1
             raise OriginTimeout("lost on the way back")
@@ -182,6 +187,25 @@ async def test_settlements_begin_a_few_at_a_time_and_callers_take_turns() -> Non
     assert 0 < most <= 4
     assert ended.index(59) < 4
     assert world.charged.used == 0
+
+
+async def test_settlements_that_the_origin_answers_together_go_on_a_few_at_a_time() -> None:
+    """Each takes the loop a while: others have turns of it in between."""
+    world = World()
+    ids = [await world.reserve(1) for _ in range(40)]
+    world.origin.answers.clear()
+    asked = [world.ask("flood", each, 0) for each in ids]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert world.origin.claimed == len(ids)
+    world.origin.answers.set()
+    most = 0
+    while world.charged.used:
+        before = world.charged.used
+        await asyncio.sleep(0)
+        most = max(most, before - world.charged.used)
+    assert 0 < most <= 4
+    assert all([pb.SettleResponse.FromString(await answer).settled for answer in asked])
 
 
 async def test_settlements_that_have_not_begun_are_told_of_the_stop() -> None:
