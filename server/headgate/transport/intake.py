@@ -95,7 +95,8 @@ class Intake:
                 events = decider.take(now, events, parent_of_call)
                 if events:
                     self._admit(now, events)
-                if stats.refused_too_large != too_large_before:
+                if stats.refused_too_large != too_large_before and self._kept_back.size < 0:
+                    # A guard lets none come that is too large: there is nothing to give back.
                     trimmer.note(now)
                     idle_ms = TRIM_DELAY_MS
             # The next ones may be long in coming: nothing of these is held meanwhile.

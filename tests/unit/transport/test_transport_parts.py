@@ -25,6 +25,7 @@ from headgate.transport.answers import Failures
 from headgate.transport.batches import BatchDecider, KeptBack
 from headgate.transport.calls import Calls
 from headgate.transport.drain import FLUSH_S, wait_until_quiet
+from headgate.transport.guard.refusals import Refusal, Refusals
 from headgate.transport.health import Health
 from headgate.transport.intake import Intake
 from headgate.transport.interface import Serving, TransportLimits, TransportStats
@@ -173,18 +174,20 @@ class Echo:
         return payload
 
 
-def intake_of(front: FakeFront) -> Intake:
+def intake_of(front: FakeFront, refusals: Refusals | None = None) -> Intake:
     limits, stats = TransportLimits(max_message_bytes=10), TransportStats()
     endpoint = Serving("", Echo(), limits, structlog.get_logger())
     calls = Calls(endpoint, stats)
-    kept_back = KeptBack(None, limits, stats)
+    kept_back = KeptBack(refusals, limits, stats)
     decider = BatchDecider([calls.decide], front.respond, front, LoopLock(), stats, kept_back, {}, limits, lambda: None)
     return Intake(
         cast(Any, front), decider, endpoint, stats, deliver=lambda _: None, fail=front.fail, kept_back=kept_back
     )
 
 
-def received(front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def received(
+    front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPatch, refusals: Refusals | None = None
+) -> list[int]:
     """Receive all batches at these times; after how many of them the heap was trimmed."""
     clock = iter(times)
     trims: list[int] = []
@@ -195,7 +198,7 @@ def received(front: FakeFront, times: list[float], monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(intake, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(intake, "Trimmer", lambda: Trimmer(trim))
-    receiver = intake_of(front)
+    receiver = intake_of(front, refusals)
     receiver.start()
     receiver.join()
     return trims
@@ -218,6 +221,14 @@ def test_a_call_that_is_too_large_when_a_trim_is_due_has_one_of_its_own(monkeypa
     front = FakeFront([sent(7, b"x" * 11)], [sent(8, b"x" * 11)], [])
     assert received(front, [101.0, 101.6, 102.1], monkeypatch) == [2, 3]
     assert front.timeouts_ms == [60_000, 500, 500, 60_000]
+
+
+def test_what_the_guard_kept_back_leaves_no_memory_to_give_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trimming takes milliseconds, and strangers could ask for it twice a second."""
+    refusals = Refusals()
+    front = FakeFront([sent(7, refusals.encode(Refusal.TOO_LARGE, 10**9))], [], [])
+    assert received(front, [101.0, 101.5, 102.0], monkeypatch, refusals) == []
+    assert front.failed == [7]
 
 
 def test_nothing_is_held_of_calls_that_were_dealt_with(monkeypatch: pytest.MonkeyPatch) -> None:
