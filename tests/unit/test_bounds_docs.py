@@ -56,7 +56,7 @@ GUARD = [
     f"| {messages.PART_STEPS}, and 1 for each {messages._STEP_BYTES // 1024} KiB unpacked; it counts as 1 KiB",
     f"{tls_relay.RECORDS_PER_STEP} records of TLS in one read | 1 |",
     f"takes {share.SLICE_STEPS} steps at most, and all together {share.TURN_STEPS}",
-    f"Up to {share.LEAST_STEPS} steps",
+    f"Up to {share.LEAST_STEPS} steps of an address",
     f"New connections ({guard.ACCEPT_STEPS} steps) and",
     f"answered of a TLS handshake ({tls_relay.HANDSHAKE_STEPS} each time",
     f"{share.FIRST_STEPS} steps at its beginning, {share.STEPS_PER_ANSWER} with each answer, "

@@ -83,7 +83,7 @@ class Wire:
         self.budget = budget if isinstance(budget, Budget) else Budget(budget, each)
         self.places = places if isinstance(places, Places) else Places(places)
         self.loop = loop or Loop()
-        self.account = Account(self.loop.turns, steps, max(steps, MAX_STEPS))
+        self.account = Account(self.loop.turns, address, first=steps, most=max(steps, MAX_STEPS))
         self.inspector = Inspector(
             max_message, streams, REFUSALS, BudgetShare(self.budget), OpenCalls(self.places, address), self.account, NOW
         )

@@ -104,9 +104,21 @@ def test_all_connections_together_have_a_part_of_each_turn() -> None:
     pings = frame(PING, 0, 0, b"12345678") * 100
     counts = [(len(pings) - len(wire.up_in_a_turn(pings)[1])) // 17 for wire in wires]
     full = TURN_STEPS // SLICE_STEPS
-    assert counts == [SLICE_STEPS] * full + [LEAST_STEPS] * (20 - full)
+    assert counts == [SLICE_STEPS] * full + [0] * (20 - full)
     loop.turn()
     assert (len(pings) - len(wires[-1].up_in_a_turn(pings)[1])) // 17 == SLICE_STEPS
+
+
+def test_what_goes_along_with_a_call_passes_beside_connections_of_another_address() -> None:
+    """However many those are: an address has it once."""
+    loop = Loop()
+    pings = frame(PING, 0, 0, b"12345678") * 100
+    for _ in range(20):
+        Wire(loop=loop, address="hostile").up_in_a_turn(pings)
+    assert loop.turns.left <= 0
+    first, second = (Wire(loop=loop, address="honest") for _ in range(2))
+    assert (len(pings) - len(first.up_in_a_turn(pings)[1])) // 17 == LEAST_STEPS
+    assert second.up_in_a_turn(pings) == (b"", pings)
 
 
 def test_usual_calls_pass_however_much_others_take() -> None:
@@ -138,12 +150,13 @@ def test_usual_calls_take_no_step_but_for_the_places_of_eight_more() -> None:
 def test_headers_without_messages_are_paid_for_and_taken_in_turns() -> None:
     """The front begins a call with its headers: who opens calls and makes none of them keeps it busy for all."""
     loop = Loop()
-    wires = [Wire(loop=loop, steps=FIRST_STEPS) for _ in range(200)]
+    full = TURN_STEPS // SLICE_STEPS
+    addresses = ["hostile"] * 200 + ["honest"]
+    wires = [Wire(loop=loop, steps=FIRST_STEPS, address=address) for address in addresses]
     many = headers(1, 90)
     passed = [90 - wire.up_in_a_turn(b"".join(many))[1].count(many[0][:5]) for wire in wires]
-    full = TURN_STEPS // SLICE_STEPS
     assert max(passed) == SLICE_STEPS + 1
-    assert passed[full:] == [LEAST_STEPS + 1] * (200 - full)
+    assert passed[full:] == [0] * (200 - full) + [LEAST_STEPS + 1]
     assert [FIRST_STEPS - wire.account.steps for wire in wires] == passed
 
 

@@ -233,7 +233,7 @@ class Guard:
             self._refusals,
             BudgetShare(self._budget),
             OpenCalls(self._places, host),
-            Account(self._turns),
+            Account(self._turns, host),
             self._loop.time(),
         )
 

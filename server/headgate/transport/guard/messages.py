@@ -19,7 +19,7 @@ LEAST_PART_BYTES = 1024
 PART_STEPS = 2
 MAX_STEPS_PER_FRAME = 32
 """Steps after which no further message may begin in a frame, which is looked at as a whole: no method takes several."""
-_STEP_BYTES = 8 * 1024
+_STEP_BYTES = 4 * 1024
 """Bytes that are unpacked in the time of a step."""
 
 Reserve = Callable[[int], bool]

@@ -8,7 +8,7 @@ as long as its account is empty, and cut off if that lasts. Going on after a wai
 account.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 
 TURN_STEPS = 128
@@ -16,7 +16,8 @@ TURN_STEPS = 128
 SLICE_STEPS = 32
 """Steps of one connection in one turn. The rest is for its next turns, and it is not read before."""
 LEAST_STEPS = 4
-"""Steps that one connection may take in a turn whatever others took: what goes along with an honest call."""
+"""Steps that the connections of one address may take in a turn whatever others took: what goes along with an honest
+call."""
 
 FIRST_STEPS = 100
 """An account's beginning. Callers begin with some ten frames; who connects again and again gets it each time."""
@@ -51,6 +52,8 @@ class Turns:
         self.number = 0
         self.left = TURN_STEPS
         """Steps that this turn has left for all."""
+        self.taken: Counter[str] = Counter()
+        """Steps that the connections of each address took in this turn."""
         self.slowed = 0
         """Times that a connection was slowed."""
         self._call_soon = call_soon
@@ -99,6 +102,7 @@ class Turns:
         self._scheduled = False
         self.number += 1
         self.left = TURN_STEPS
+        self.taken.clear()
         # Who stands in line again meanwhile is for the next turn.
         for _ in range(len(self._line)):
             if self.left <= 0:
@@ -113,11 +117,12 @@ class Turns:
 class Account:
     """The steps that one connection may take, now and over time."""
 
-    __slots__ = ("_earned", "_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
+    __slots__ = ("_address", "_earned", "_most", "_number", "_slowed_ticks", "_taken", "_turns", "steps")
 
-    def __init__(self, turns: Turns, first: int = FIRST_STEPS, most: int = MAX_STEPS) -> None:
+    def __init__(self, turns: Turns, address: str = "", first: int = FIRST_STEPS, most: int = MAX_STEPS) -> None:
         self.steps = first
         """Steps that may still be taken. Below 0 by what the last one cost more than was there."""
+        self._address = address
         self._most = most
         self._turns = turns
         self._number = -1
@@ -137,9 +142,9 @@ class Account:
         if self.steps <= 0:
             return False
         turns = self._turns
-        if self._number != turns.number:
+        if turns.taken[self._address] < LEAST_STEPS:
             return True
-        return self._taken < LEAST_STEPS or (self._taken < SLICE_STEPS and turns.left > 0)
+        return turns.left > 0 and (self._number != turns.number or self._taken < SLICE_STEPS)
 
     def charge(self, steps: int) -> None:
         """Pay for steps that were taken."""
@@ -148,6 +153,7 @@ class Account:
             self._number, self._taken = turns.number, 0
         self._taken += steps
         self.steps -= steps
+        turns.taken[self._address] += steps
         turns.take(steps)
 
     def earn(self, answers: int) -> None:
@@ -168,4 +174,4 @@ class Account:
 
 def unbounded(turns: Turns) -> Account:
     """Make the account of a caller who is trusted by its address: it is never empty."""
-    return Account(turns, 2**62, 2**62)
+    return Account(turns, first=2**62, most=2**62)
