@@ -357,12 +357,10 @@ def test_who_stands_in_line_is_served_in_order_as_far_as_each_turn_goes() -> Non
 
     for number in range(7):
         loop.turns.stand_in_line(standing(number))
-    loop.turn()
-    assert served == [0, 1, 2, 3]
-    loop.turn()
-    assert served == [0, 1, 2, 3, 4, 5, 6, 0]
-    loop.turn()
-    assert served == [0, 1, 2, 3, 4, 5, 6, 0, 0]
+    a_turn, order = TURN_STEPS // SLICE_STEPS, [*range(7), 0, 0]
+    for end in (*range(a_turn, 8, a_turn), 8, 9):
+        loop.turn()
+        assert served == order[:end]
     while loop.turn():
         pass
     assert len(served) == 10

@@ -137,6 +137,7 @@ async def test_a_handshake_waits_for_the_next_turn_where_this_one_has_no_steps_l
 )
 async def test_many_records_in_one_read_are_paid_for(tls: TlsCaller, records: int, steps: int) -> None:
     await tls.shake_hands()
+    tls.loop.turn()
     before = tls.account.steps
     tls.caller.send(tls.records(*calls(records)))
     await tls.until_front_has(PREFACE + b"".join(calls(records)))
@@ -145,6 +146,7 @@ async def test_many_records_in_one_read_are_paid_for(tls: TlsCaller, records: in
 
 async def test_so_many_records_are_taken_apart_in_a_turn_and_nothing_is_lost(tls: TlsCaller) -> None:
     await tls.shake_hands()
+    tls.loop.turn()
     before, more, at_once = tls.account.steps, calls(50), RECORDS_AT_ONCE // 2
     tls.caller.send(tls.records(*(part for one in more for part in (one[:9], one[9:]))))
     await tls.until_front_has(PREFACE + b"".join(more[:at_once]))

@@ -11,8 +11,9 @@ account.
 from collections import Counter, deque
 from collections.abc import Callable
 
-TURN_STEPS = 128
-"""Steps of all connections together in one turn of the loop: about a millisecond, for which a call may have to wait."""
+TURN_STEPS = 64
+"""Steps of all connections together in one turn of the loop: about a millisecond at most, for which a call may have to
+wait."""
 SLICE_STEPS = 32
 """Steps of one connection in one turn. The rest is for its next turns, and it is not read before."""
 LEAST_STEPS = 4
