@@ -5,8 +5,8 @@ holds the lock may therefore use whatever the loop's callbacks use (engine, coun
 them: nothing behind the transports needs a lock of its own. It may not wait for anything, nor schedule anything on the
 loop but by `call_soon_threadsafe`.
 
-The lock is fair: who releases it hands it to the other, if that one waits for it. So neither a flood of calls nor a busy
-loop keeps the other from running, not even while the other has been woken and no core has taken it up yet. That takes
+The lock is fair: who releases it hands it to the other, if that one waits for it. So neither a flood of calls nor a
+busy loop keeps the other from running, not even while it has been woken and no core has taken it up yet. That takes
 both to be in line, and who comes back from its sockets needs the interpreter first, which is given up when somebody has
 asked for it for a while (`SWITCH_S`).
 """
