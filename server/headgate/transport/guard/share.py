@@ -21,7 +21,8 @@ LEAST_STEPS = 4
 call."""
 
 FIRST_STEPS = 100
-"""An account's beginning. Callers begin with some ten frames; who connects again and again gets it each time."""
+"""An account's beginning: some clients send the headers of all their first calls before any message, a step each. Who
+connects again and again gets it each time."""
 MAX_STEPS = 500
 """Most that an account can hold, or who saved for a while could stop the loop with it."""
 STEPS_PER_TICK = 10
