@@ -79,16 +79,29 @@ class RawClient:
 
     async def outcome(self, stream: int) -> dict[str, str]:
         """All headers and trailers of a stream's answer; `reset` where it was cut, `gone` with the connection."""
-        answer: dict[str, str] = {}
+        (outcome,) = await self.outcomes([stream])
+        return outcome
+
+    async def outcomes(self, streams: Sequence[int]) -> list[dict[str, str]]:
+        """The outcome of each of these, in whichever order they end."""
+        answers: dict[int, dict[str, str]] = {stream: {} for stream in streams}
+        left = set(streams)
         async for event in self._events():
+            stream = getattr(event, "stream_id", None)
+            if stream not in left:
+                continue
             if isinstance(event, h2.events.ResponseReceived | h2.events.TrailersReceived):
-                if event.stream_id == stream:
-                    answer.update({str(name): str(value) for name, value in event.headers})
-            elif isinstance(event, h2.events.StreamReset) and event.stream_id == stream:
-                return answer | {"reset": str(event.error_code)}
-            elif isinstance(event, h2.events.StreamEnded) and event.stream_id == stream:
-                return answer
-        return answer | {"gone": "yes"}
+                answers[stream].update({str(name): str(value) for name, value in event.headers})
+            elif isinstance(event, h2.events.StreamReset):
+                answers[stream]["reset"] = str(event.error_code)
+                left.remove(stream)
+            elif isinstance(event, h2.events.StreamEnded):
+                left.remove(stream)
+            if not left:
+                break
+        for stream in left:
+            answers[stream]["gone"] = "yes"
+        return list(answers.values())
 
     async def data(self) -> bytes:
         """What the first frame of DATA holds that comes, on whichever stream."""
