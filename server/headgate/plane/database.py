@@ -125,7 +125,7 @@ class Sqlite:
         self._writer.execute(f"PRAGMA synchronous={synchronous}")
         self._writer.execute(f"PRAGMA journal_size_limit={KEPT_LOG_BYTES}")
         # A process that ended did not say how much of its log was in the file, and the first change would have to wait
-        # until all of it is: with a million rules, for a tenth of a second.
+        # until all of it is: after a fill that is as much as all rules.
         self._writer.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         with self.writing() as connection:
             for statement in SCHEMA:

@@ -7,7 +7,7 @@ not answer goes on trying until the reservation expires; nothing is charged or g
 
 Both are decided where all calls are, on the loop or with its lock held: an estimate like any other request, and of a
 settlement whatever needs no answer from the origin. What does need one goes on in the loop, a task each; a few of them
-begin in a turn of the loop, and callers take turns.
+begin, or go on, in a turn of the loop, and callers take turns.
 
 Bounded: reservations that are open on one limit key, by number and time; settlements that wait for the origin;
 settlements that a node remembers. Each cap is counted. Where nothing was charged there is nothing to settle, and no id.
